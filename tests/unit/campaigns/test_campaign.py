@@ -109,7 +109,10 @@ def test_the_comparison_is_a_new_run_at_its_own_compute(whole: tuple[Path, Outco
         compare(outcome.fits, campaign.sweep())
 
 
-@pytest.mark.parametrize("stop_in", STAGES)
+@pytest.mark.parametrize(
+    "stop_in",
+    [pytest.param(one, marks=pytest.mark.slow) if one in ("fit", "compare", "refit") else one for one in STAGES],
+)
 def test_an_interrupt_in_any_stage_changes_nothing_in_the_end(
     whole: tuple[Path, Outcome], tmp_path: Path, stop_in: str
 ) -> None:

@@ -61,8 +61,11 @@ def make(folder: Path) -> Place:
 
 @pytest.mark.parametrize(
     "change",
-    [CLOCK.replace("HOURS", "5"), CLOCK.replace("HOURS", "-5"), DRIVE],
-    ids=["clock-forward", "clock-back", "late-drive"],
+    [
+        pytest.param(CLOCK.replace("HOURS", "5"), marks=pytest.mark.slow, id="clock-forward"),
+        pytest.param(CLOCK.replace("HOURS", "-5"), id="clock-back"),
+        pytest.param(DRIVE, id="late-drive"),
+    ],
 )
 def test_a_clock_that_is_set_and_a_drive_that_answers_late_change_no_record(change: str, tmp_path: Path) -> None:
     place, before = make(tmp_path / "campaign"), tmp_path / "before"

@@ -99,7 +99,9 @@ def test_every_command_is_looked_at() -> None:
 @pytest.mark.parametrize("line", LINES)
 def test_nothing_is_written(isocompute: Command, study: Path, logs: Path, tmp_path: Path, line: str) -> None:
     before = state(study, logs)
-    for form in ("", "--json"):
+    # As text each command once.
+    once = line == next(one for one in LINES if one.split()[0] == line.split(maxsplit=1)[0])
+    for form in ("", "--json") if once else ("--json",):
         done = isocompute(*shlex.split(f"{line} {form}".format(study=study, logs=logs)))
         assert done.returncode == 0, done.stderr
         assert done.stdout
