@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import numpy as np
 
@@ -15,27 +14,18 @@ from isocompute_sdk.phrases import counted, listed
 
 LISTED = 5
 """Runs that a message lists by name."""
-Basis = Literal["measured in the paper", "a guess"]
-PAPER: Basis = "measured in the paper"
-GUESS: Basis = "a guess"
 FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay", "overfitting-run": "decay"}
 """Findings about a reward that fell."""
 FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell from its peak"}
 """What the reward of a run did, in the words of every command."""
 
 
-@dataclass(frozen=True)
-class Try:
-    """One thing to try."""
+def _paper(text: str, where: str) -> str:
+    return f"{text} (measured in the paper, {where})"
 
-    text: str
-    basis: Basis
-    where: str = ""
-    """Place in the paper, e.g. `section 3`."""
 
-    def __str__(self) -> str:
-        """The advice with its basis."""
-        return f"{self.text} ({self.basis}{', ' + self.where if self.where else ''})"
+def _guess(text: str) -> str:
+    return f"{text} (a guess)"
 
 
 @dataclass(frozen=True)
@@ -44,40 +34,41 @@ class Advice:
 
     title: str
     """What is wrong, in a few words."""
-    tries: tuple[Try, ...]
+    tries: tuple[str, ...]
+    """What to try, each with what it rests on."""
 
 
-_PAIR = Try("on easy sets use a KL term and an entropy bonus, always both; on hard sets neither", PAPER, "section 3")
-_RATE = Try("a learning rate of 1e-6 * sqrt(B / 1024), which beat constant and linear scaling", PAPER, "section 3")
-_LOWER_RATE = Try("restart from an earlier checkpoint with a third of the learning rate", GUESS)
-_MORE_PROBLEMS = Try("a larger B_p, which stabilises training, most of all on hard sets", PAPER, "section 4")
+_PAIR = _paper("on easy sets use a KL term and an entropy bonus, always both; on hard sets neither", "section 3")
+_RATE = _paper("a learning rate of 1e-6 * sqrt(B / 1024), which beat constant and linear scaling", "section 3")
+_LOWER_RATE = _guess("restart from an earlier checkpoint with a third of the learning rate")
+_MORE_PROBLEMS = _paper("a larger B_p, which stabilises training, most of all on hard sets", "section 4")
 
 ADVICE: dict[str, Advice] = {
     "entropy-collapse": Advice("entropy has collapsed while most answers are still wrong", (_PAIR, _LOWER_RATE)),
     "entropy-explosion": Advice(
         "entropy grows and stays up",
-        (Try("no entropy bonus without its KL term, and neither on hard sets", PAPER, "section 3"), _LOWER_RATE),
+        (_paper("no entropy bonus without its KL term, and neither on hard sets", "section 3"), _LOWER_RATE),
     ),
     "kl-drift": Advice("the policy drifts far from the base model", (_PAIR, _RATE, _LOWER_RATE)),
     "truncated-responses": Advice(
         "responses are truncated at the token limit",
         (
-            Try("a larger limit on response tokens (the paper's is 8,192)", GUESS),
-            Try("no entropy bonus alone: on hard sets it made length explode", PAPER, "section 3"),
+            _guess("a larger limit on response tokens (the paper's is 8,192)"),
+            _paper("no entropy bonus alone: on hard sets it made length explode", "section 3"),
         ),
     ),
     "nothing-learned": Advice(
         "the run has learned nothing",
         (
-            Try("check the reward function by hand on a few responses: does it find the answer in them?", GUESS),
-            Try("a larger n, or easier problems, if the rewards are 0; harder ones if they are 1", GUESS),
+            _guess("check the reward function by hand on a few responses: does it find the answer in them?"),
+            _guess("a larger n, or easier problems, if the rewards are 0; harder ones if they are 1"),
         ),
     ),
     "zero-variance-groups": Advice(
         "most groups have equal rewards and teach nothing",
         (
-            Try("do not filter them: with the filter the gain was smaller and less stable", PAPER, "section 3"),
-            Try("a larger n, or problems of another difficulty; if all are solved, stop", GUESS),
+            _paper("do not filter them: with the filter the gain was smaller and less stable", "section 3"),
+            _guess("a larger n, or problems of another difficulty; if all are solved, stop"),
         ),
     ),
     "gradient-norm-spikes": Advice("the gradient norm jumps", (_LOWER_RATE, _MORE_PROBLEMS)),
@@ -85,45 +76,43 @@ ADVICE: dict[str, Advice] = {
     "collapsed-run": Advice(f"the reward {FELL['collapse']}", (_PAIR, _RATE, _MORE_PROBLEMS, _LOWER_RATE)),
     "decayed-run": Advice(
         f"the reward {FELL['decay']}",
-        (Try("keep the best checkpoint and stop; more training problems", PAPER, "section 6"), _LOWER_RATE),
+        (_paper("keep the best checkpoint and stop; more training problems", "section 6"), _LOWER_RATE),
     ),
     "overfitting-run": Advice(
         "the reward on held-out problems falls while that on training problems does not",
         (
-            Try(
+            _paper(
                 "more training problems, or a smaller n: of 500 problems n = 512 overfits before n = 256",
-                PAPER,
                 "section 6",
             ),
-            Try("keep the best checkpoint; leave later evaluations out of a fit", PAPER, "section 6"),
+            _paper("keep the best checkpoint; leave later evaluations out of a fit", "section 6"),
         ),
     ),
     "off-policy-unstudied": Advice(
         "several updates per rollout batch",
-        (Try("one update per batch, as in the runs behind the published laws", PAPER, "section 3"),),
+        (_paper("one update per batch, as in the runs behind the published laws", "section 3"),),
     ),
     "sampler-mismatch": Advice(
         "sampler and trainer assign different probabilities to sampled tokens",
         (
-            Try("truncated importance sampling, which corrects the usual mismatch", PAPER, "section 3"),
-            Try("check that weights reach the sampler, and both sides' temperature and precision", GUESS),
+            _paper("truncated importance sampling, which corrects the usual mismatch", "section 3"),
+            _guess("check that weights reach the sampler, and both sides' temperature and precision"),
         ),
     ),
     "outside-predicted-band": Advice(
         "the planned run is not where it was predicted",
         (
-            Try(
+            _guess(
                 "compare its recipe, data and model with those of the runs behind the fit, then check its step metrics",
-                GUESS,
             ),
-            Try("fit again with this run and plan the rest of the budget again", GUESS),
+            _guess("fit again with this run and plan the rest of the budget again"),
         ),
     ),
     "filtered-rollouts": Advice(
         "some rollouts are sampled but not trained on",
         (
-            Try("count them: C counts generated rollouts, so compare runs by C, not by M", GUESS),
-            Try("do not filter: with the filter the gain was smaller and less stable", PAPER, "section 3"),
+            _guess("count them: C counts generated rollouts, so compare runs by C, not by M"),
+            _paper("do not filter: with the filter the gain was smaller and less stable", "section 3"),
         ),
     ),
 }
@@ -191,7 +180,7 @@ class Finding:
         return Note(
             self.code,
             self.severity,
-            f"Run {run_id}: {advice.title}. Seen in your data: {self.seen}. To try: {_joined(advice.tries)}.",
+            f"Run {run_id}: {advice.title}. Seen in your data: {self.seen}. To try: {'; '.join(advice.tries)}.",
             {
                 "run_id": run_id,
                 "step": self.step,
@@ -199,7 +188,6 @@ class Finding:
                 "noticed_rollouts": self.noticed_rollouts,
                 "seen": self.seen,
                 "values": dict(self.values),
-                **_based(advice.tries),
             },
         )
 
@@ -250,7 +238,7 @@ def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], runs: Se
     names = listed([f"{run} {finding.where}" for run, finding in sick.items()], LISTED, ";")
     message = (
         f"{len(sick)} of {counted(len(runs), 'run')}: {advice.title}: {names}. Seen in your data, {first}: "
-        f"{sick[first].seen}. To try: {_joined(advice.tries)}."
+        f"{sick[first].seen}. To try: {'; '.join(advice.tries)}."
     )
     return Note(
         code,
@@ -259,18 +247,5 @@ def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], runs: Se
         {
             "runs": {run: {"step": finding.step, "rollouts": finding.rollouts} for run, finding in sick.items()},
             "of": len(runs),
-            **_based(advice.tries),
         },
     )
-
-
-def _joined(tries: Sequence[Try]) -> str:
-    return "; ".join(map(str, tries))
-
-
-def _based(tries: Sequence[Try]) -> dict[str, Any]:
-    """The strongest basis among the advice, and each piece with its own."""
-    return {
-        "basis": PAPER if any(one.basis == PAPER for one in tries) else GUESS,
-        "tries": [{"text": one.text, "basis": one.basis} for one in tries],
-    }
