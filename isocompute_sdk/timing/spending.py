@@ -5,13 +5,12 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.files import open_input, parse_json
+from isocompute_sdk.files import open_input
 from isocompute_sdk.ingest.formats.isocompute import Stopwatch
 from isocompute_sdk.ingest.formats.log_format import (
     EVALUATION_ROLLOUTS,
@@ -20,7 +19,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     STEP_SECONDS,
 )
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE, Start, read_starts
-from isocompute_sdk.run_folders.progress import JOURNAL
+from isocompute_sdk.run_folders.progress import JOURNAL, record_of
 from isocompute_sdk.run_folders.store import METRICS_FILE, RunStatus, read_spec
 
 RECENT = 20
@@ -161,9 +160,5 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     """Records of a JSON-lines file; none if it is missing. Bad lines are skipped here and reported by the reader."""
     if not path.exists():
         return []
-    found: list[Any] = []
     with open_input(path, what=JOURNAL, error=RecordError) as file:
-        for line in file.read().split(b"\n")[:-1]:
-            with suppress(ValueError):
-                found.append(parse_json(line))
-    return [cast("dict[str, Any]", record) for record in found if isinstance(record, dict)]
+        return [record for line in file.read().split(b"\n")[:-1] if (record := record_of(line))]
