@@ -18,10 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from isocompute_sdk import api
 from isocompute_sdk.cli import main
-from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.method import fit_joint
 from tests.processes import QUICK_SECONDS
 
 # Machines differ: a slow one must not fail a property that holds.
@@ -114,14 +111,17 @@ def benchmark_module() -> Callable[[str], ModuleType]:
 
 
 @pytest.fixture(scope="session")
-def fitted_once() -> Callable[..., Fits]:
+def fitted_once() -> Callable[..., object]:
     """`fit_joint` for commands: what was fitted to the same numbers, options and random state is not fitted again.
 
     That such fits are the same bits is for tests of fits, which do not use this.
     """
-    kept: dict[bytes, Fits] = {}
+    # Numpy is loaded after the number of threads is set.
+    from isocompute_sdk.fitting.surface.method import fit_joint
 
-    def fit(*arguments: Any) -> Fits:
+    kept: dict[bytes, object] = {}
+
+    def fit(*arguments: Any) -> object:
         *given, rng = arguments
         key = hashlib.sha256(pickle.dumps((given, rng.bit_generator.state))).digest()
         if key not in kept:
@@ -136,7 +136,7 @@ def isocompute(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    fitted_once: Callable[..., Fits],
+    fitted_once: Callable[..., object],
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The command in a folder outside the repository, without a process of its own: whatever is no error raises."""
 
@@ -145,7 +145,7 @@ def isocompute(
         with monkeypatch.context() as changed:
             changed.chdir(tmp_path)
             changed.setattr(sys, "argv", ["isocompute", *words])
-            changed.setattr(api, "fit_joint", fitted_once)
+            changed.setattr("isocompute_sdk.api.fit_joint", fitted_once)
             for name, value in {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}.items():
                 changed.setenv(name, value)
             capfd.readouterr()
