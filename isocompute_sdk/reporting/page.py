@@ -143,8 +143,8 @@ class Answer:
     """What it costs, gains and may lose."""
     command: str = ""
     """What to ask instead or next, to paste; empty without."""
-    rule: str = ""
-    """By which rule a plan is approved; empty where nothing is to be approved."""
+    rule: tuple[tuple[str, str], ...] = ()
+    """Each decision, and when it is taken; empty where nothing is to be approved."""
     more: tuple[Block, ...] = ()
 
 

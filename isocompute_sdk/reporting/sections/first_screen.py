@@ -19,11 +19,14 @@ from isocompute_sdk.tolerances import EQUAL, Tolerances
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
 RULE = (
-    "Rule: do not approve if another run is worth making first, if rewards do not rise, if a run so far stood as "
-    f"high, if the last half adds less than {EQUAL / 2:g} of the metric's range, if n comes from other people's runs, "
-    f"or if nothing can decide n. Beyond {NO_CHECK} x the largest run, approve with a check, at the first of 2, 4, 8 x "
-    "whose floor, missed by one run in ten, lies above what was measured; without one, approve up to 2 x only. "
-    "Otherwise approve."
+    (
+        "Do not approve",
+        "if a run should come first, rewards do not rise, a run already reached as much, the last half adds under "
+        f"{EQUAL / 2:.1%} of the range, or n is undecided".replace("%", " %"),
+    ),
+    ("Approve with a check", f"above {NO_CHECK} x the largest run, if a result at 2, 4 or 8 x could say stop"),
+    ("Approve up to 2 x", "if none could"),
+    ("Approve", "otherwise"),
 )
 RULES = {
     "mode": "no n above those that were run ({} mode)",
@@ -120,7 +123,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             *today,
             *_lost(plan),
         ),
-        rule="" if approval is None else RULE,
+        rule=() if approval is None else RULE,
         more=tuple(more),
     )
 
