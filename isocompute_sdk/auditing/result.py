@@ -169,7 +169,7 @@ class GroupAudit:
             cost = self.equal_reward
             end = "In a sweep the difference is the price of learning this."
             yield (
-                f"The same rewards, each run at the best known n for it, would have cost {short(cost.mean)} "
+                f"At the best known n for each run, the same rewards would have cost {short(cost.mean)} "
                 f"({short(cost.low)} to {short(cost.high)}) of the {short(self.spent)} rollouts spent"
                 + (f". {end}" if cost.high < self.spent else ": not clearly less.")
             )

@@ -266,8 +266,8 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
         if not -1e-9 <= low <= high <= 1 + 1e-9:
             span = f"runs from {low:.4g} to {high:.4g}" if low < high else f"is always {low:.4g}"
             found.append(
-                f"{metric} {span} in {counted(len(parts), 'run')}: fit and audit take the lowest and highest reward "
-                f"that its function can return, {bounds_option(np.array([low, high]))}"
+                f"{metric} {span} in {counted(len(parts), 'run')}: tell fit and audit the lowest and highest "
+                f"reward that its function can return: {bounds_option(np.array([low, high]))}"
             )
     for field_ in ("model", "train_data"):
         measured = (one for one in findings if one.runs is not None and one.metric is not None)

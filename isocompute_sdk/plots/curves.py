@@ -107,8 +107,8 @@ def reward_curves(
 
     Where no run rises a line is the mean of its evaluations, and there is no frontier.
 
-    Curves are dashed beyond their run; beyond all runs only the plan's n is drawn. A plan is drawn at its own B_p: the curves of a surface are those of exactly
-    that B_p, points are of the nearest one that was run.
+    Curves are dashed beyond their run; beyond all runs only the plan's n is drawn. A plan is drawn at its own B_p: the
+    curves of a surface are those of exactly that B_p, points are of the nearest one that was run.
 
     Args:
         source: fits with reward curves, or a plan made from such fits.

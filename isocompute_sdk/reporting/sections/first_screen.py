@@ -75,7 +75,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         more.append(Paragraph(f"{before}{say.sentence(plan.verdict.sentence)}"))
     more.append(Items("What this rests on", tuple(_rests_on(material, plan))))
     if material.assumed_budget:
-        text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run."
+        text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run. To set it:"
         more.append(Missing(text, material.again(f"--budget {short(plan.budget.amount)}")))
     if not material.same_options:
         text = "The plan was made with options that its file does not keep: the numbers by budget below hold B_p = "
@@ -169,10 +169,10 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
-        text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
+        text += "The table below names what to run. "
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
-        text, command = f"{text}To ask {what}:", material.asking(option)
+        text, command = f"{text}Next, {what}:", material.asking(option)
     elif approval.kind != "do-not" and plan.stopping is not None and not material.assumed_budget:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
