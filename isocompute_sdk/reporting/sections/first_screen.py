@@ -21,13 +21,14 @@ UNKNOWN = "not known"
 RULE = (
     (
         "Do not approve",
-        "if a run should come first, rewards do not rise, a run already reached as much, the last half adds under "
-        f"{EQUAL / 2:.1%} of the range, or n is undecided".replace("%", " %"),
+        "a run should come first, rewards do not rise, a run already reached as much, the last half adds under "
+        f"{50 * EQUAL:g} %, n is undecided or borrowed",
     ),
-    ("Approve with a check", f"above {NO_CHECK} x the largest run, if a result at 2, 4 or 8 x could say stop"),
-    ("Approve up to 2 x", "if none could"),
+    ("Approve with a check", f"above {NO_CHECK} x the largest run, if one at 2, 4 or 8 x can fail"),
+    ("Approve up to 2 x", "if none can"),
     ("Approve", "otherwise"),
 )
+"""Each decision about a plan, and when it is taken; docs/report.md says the same."""
 RULES = {
     "mode": "no n above those that were run ({} mode)",
     "problems_per_batch": "B_p = {:,}",
