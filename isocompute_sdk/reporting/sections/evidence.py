@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from isocompute_sdk import plots
 from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
@@ -51,8 +53,8 @@ def _every_n(material: Material, plan: Plan) -> Table:
     """Each n at the same budget with its reward and odds; the plan's too, where the plan stops early."""
     mark, stops = "the plan", plan.update_steps
     if plan.stopping is not None and material.planner is not None:
-        whole = {**material.options, "spend": "all"}
-        plan = material.planner.allocate(plan.budget, slots=0, **whole)
+        options: dict[str, Any] = {**material.options, "spend": "all"}
+        plan = material.planner.allocate(plan.budget, slots=0, **options)
         mark = f"the plan, which stops at M = {stops:,}"
     every = sorted([plan, *plan.alternatives], key=lambda one: one.group_size)
     whole = plan.odds is not None and not (plan.fits is not None and plan.fits.only_size)
