@@ -176,7 +176,7 @@ class Passport:
                 else "between and beyond them the prior decides most of the answer"
             )
             ran = f"{joined([*map(str, group_sizes)])} {'was' if len(group_sizes) == 1 else 'were'} run"
-            text = f"Only n = {ran}: {unknown}. Whether a run at another n is worth its cost: isocompute next."
+            text = f"Only n = {ran}: {unknown}. isocompute next says whether a run at another n is worth its cost."
             notes.append(Note("few-group-sizes", "warning", text, {"group_sizes": list(group_sizes)}))
         if self.seeds_per_cell < 1.5:
             text = (

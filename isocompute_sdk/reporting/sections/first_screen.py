@@ -21,11 +21,11 @@ UNKNOWN = "not known"
 RULE = (
     (
         "Do not approve",
-        "a run should come first, rewards do not rise, a run already reached as much, the last half adds under "
-        f"{50 * EQUAL:g} %, n is undecided or borrowed",
+        "if a run should come first, rewards do not rise, a run already reached as much, the last half adds under "
+        f"{50 * EQUAL:g} %, or your runs do not decide n",
     ),
-    ("Approve with a check", f"above {NO_CHECK} x the largest run, if one at 2, 4 or 8 x can fail"),
-    ("Approve up to 2 x", "if none can"),
+    ("Approve with a check", f"above {NO_CHECK} x the largest run, if the check can fail"),
+    ("Approve up to 2 x", "if it cannot"),
     ("Approve", "otherwise"),
 )
 """Each decision about a plan, and when it is taken; docs/report.md says the same."""
