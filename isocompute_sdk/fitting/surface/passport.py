@@ -155,11 +155,12 @@ class Passport:
             f"(up to {test.factor:.1f}x further) are predicted {off(-test.mean_error)} on average (rms error "
             f"{test.rms_error:.3f}); {round(test.coverage * test.runs)} of {test.runs} lie in their 80 % interval"
         )
-        low, high = self.rise_seen
+        low, high = (f"{end:.0%}" for end in self.rise_seen)
+        seen = low if low == high else f"{low} to {high}"
         edge = f", best n is the {self.best_at_edge} that was run" if self.best_at_edge else ""
         return [
             first,
-            f"share of each curve's rise seen: {low:.0%} to {high:.0%}; largest compute {short(self.largest_compute)}",
+            f"share of each curve's rise seen: {seen}; largest compute {short(self.largest_compute)}",
             f"{counted(self.group_sizes, 'level')} of n{edge}; {self.seeds_per_cell:.2g} "
             + ("run" if self.seeds_per_cell == 1 else "runs")
             + " per configuration",
