@@ -192,7 +192,7 @@ def test_a_plan_is_drawn_at_its_own_b_p_with_its_interval(make_runs: Make) -> No
 
 
 def test_beyond_all_runs_only_the_curve_of_the_plan_is_drawn(surface: Fits) -> None:
-    plan, last = iso.Planner(surface).allocate("40M", spend="all"), surface.largest_compute
+    plan, last = iso.Planner(surface).allocate("40M", mode="conservative"), surface.largest_compute
     assert last is not None
     ax = plots.reward_curves(plan)
     ends = {n: np.concatenate([data_of(one)[0] for one in of(ax, n)]).max() for n in surface.group_sizes}
