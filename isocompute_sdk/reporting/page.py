@@ -166,11 +166,6 @@ class Page:
         """Every block, in order."""
         return (*self.answer.more, *(block for section in self.sections for block in section.blocks))
 
-    def pictures(self) -> tuple[Picture, ...]:
-        """Every picture on the page, in order."""
-        grids = [block.pictures if isinstance(block, Grid) else (block,) for block in self.blocks]
-        return tuple(one for grid in grids for one in grid if isinstance(one, Picture))
-
     def slider(self) -> Slider | None:
         """The slider over budgets; None without plans."""
         return next((block for block in self.blocks if isinstance(block, Slider)), None)
