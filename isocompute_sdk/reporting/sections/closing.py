@@ -25,11 +25,7 @@ def launch_script(material: Material) -> Section:
     name, title = "launch", "The launch script"
     plan = material.plan
     if plan is None or material.flat:
-        return Section(
-            name,
-            title,
-            (Missing("There is no plan to launch.", "" if material.flat else FIT_FIRST),),
-        )
+        return Section(name, title, (Missing("There is no plan to launch.", "" if material.flat else FIT_FIRST),))
     backend, options = _options(material)
     file = material.source if material.plan_file and material.source else "plan.json"
     command = f"isocompute launch {file}"

@@ -117,13 +117,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         sentence=f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}.",
         decision=decision,
         command=command,
-        facts=(
-            *_cost(material, plan),
-            *_expected(plan),
-            *_gained(plan),
-            *today,
-            *_lost(plan),
-        ),
+        facts=(*_cost(material, plan), *_expected(plan), *_gained(plan), *today, *_lost(plan)),
         rule=() if approval is None else RULE,
         more=tuple(more),
     )
