@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -44,7 +43,6 @@ def audit(
         isocompute audit old/*.csv --rename num_generations=n --set problems_per_batch=32 --plot pictures
     """
     from isocompute_sdk.auditing import audit as conduct
-    from isocompute_sdk.ingest.reader import NOT_MEASURED
     from isocompute_sdk.records import RunSet
 
     reading.refuse_both(logs, "`isocompute audit runs/`")
@@ -68,9 +66,7 @@ def audit(
         return
     say(found.summary(terminal().width))
     if any(run.standing in ("undecided", "alone") and run.group_size > 1 for one in found.groups for run in one.runs):
-        unread = [name.removeprefix("column ") for name, why in left_out.items() if why == NOT_MEASURED]
-        ignored = [f"--ignore {quote(name)}" for name in unread]
-        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", *ignored, "--budget C")
+        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", "--budget C")
         say(f"whether a further run is worth its cost, for a budget C: {asked}")
     for path in written:
         say(f"wrote {path}")

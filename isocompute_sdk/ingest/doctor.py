@@ -15,7 +15,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import resolve, rows_of
-from isocompute_sdk.ingest.mapping import NAMES, RunMap, asked, collect_mapped, draft, map_name, table_name
+from isocompute_sdk.ingest.mapping import NAMES, RunMap, asked, collect_mapped, draft, map_name, named_after, table_name
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
@@ -50,6 +50,7 @@ _ADVICE = {
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "add --set eval_samples=K",
     "column-assumed": "follow the message if this is wrong",
+    "columns-left-out": "if one matters, --rename THEIRS=OURS",
 }
 
 
@@ -223,7 +224,7 @@ def _next(
         return "question", question, _command(paths, [*words, f"--metric {shlex.quote(names[0])}"])
     if ready:
         fit = _fit_as_it_is(found, findings, paths, words)
-        return "ready", None, fit or _command(paths, [*words, "--output runs.parquet"])
+        return "ready", None, fit or _command(paths, [*words, f"--output {named_after(paths)}.parquet"])
     return "unusable", None, "nothing here can be read: see what each line says"
 
 

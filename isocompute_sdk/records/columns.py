@@ -528,7 +528,7 @@ def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | 
     in_python = "" if rename is None else f"rename={{{written[0]!r}: {rename!r}}} if it is, or "
     before = f"{hint} " if hint else ""
     options = ignored if rename is None else (f"--rename {quote(f'{written[0]}={rename}')}",)
-    error = RecordError(message, f"{before}Pass {in_python}ignore={list(written)!r}.", written[0], options)
+    error = RecordError(message, f"{before}Pass {in_python}ignore={list(written)!r}.", options)
     return error.in_shell(f"{before}Add {renamed}{' '.join(ignored)}.")
 
 
