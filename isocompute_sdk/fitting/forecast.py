@@ -189,7 +189,7 @@ class Forecast(Saved):
         title += f", highest evaluation {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = (
             "to this run alone, so it knows no other n and no later rise or fall; isocompute fit RUNS --output FILE "
-            "and --fits FILE add its sweep"
+            "and --fits FILE add its sweep, which moves these numbers"
         )
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"

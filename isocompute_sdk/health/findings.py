@@ -13,7 +13,7 @@ from isocompute_sdk.health.traces import LASTING, RunTraces, Trace
 from isocompute_sdk.notes import Note, Severity, by_severity
 from isocompute_sdk.phrases import counted, listed
 
-LISTED = 5
+LISTED = 2
 """Runs that a message lists by name."""
 Basis = Literal["measured in the paper", "a guess"]
 PAPER: Basis = "measured in the paper"
@@ -198,7 +198,7 @@ class Finding:
         return Note(
             self.code,
             self.severity,
-            f"Run {run_id}: {advice.title}. Seen in your data: {self.seen}. To try: {_joined(advice.tries)}.",
+            f"Run {run_id}: {advice.title}. Seen in your data: {self.seen}. To try: {'; '.join(map(str, advice.tries))}.",
             {
                 "run_id": run_id,
                 "step": self.step,
@@ -251,14 +251,10 @@ def notes_by_run(found: Mapping[str, Sequence[Finding]]) -> dict[str, tuple[Note
 
 
 def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], runs: Sequence[RunTraces]) -> Note:
-    """One note on all runs with a finding of one code and severity."""
+    """One note on all runs with a finding of one code and severity: which, and the first advice."""
     advice = ADVICE[code]
-    first = next(iter(sick))
     names = listed([f"{run} {finding.where}" for run, finding in sick.items()], LISTED, ";")
-    message = (
-        f"{len(sick)} of {counted(len(runs), 'run')}: {advice.title}: {names}. Seen in your data, {first}: "
-        f"{sick[first].seen}. To try: {_joined(advice.tries)}."
-    )
+    message = f"{len(sick)} of {counted(len(runs), 'run')}: {advice.title}: {names}. To try: {advice.tries[0]}."
     return Note(
         code,
         severity,
@@ -269,10 +265,6 @@ def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], runs: Se
             **_based(advice.tries),
         },
     )
-
-
-def _joined(tries: Sequence[Try]) -> str:
-    return "; ".join(map(str, tries))
 
 
 def _based(tries: Sequence[Try]) -> dict[str, Any]:
