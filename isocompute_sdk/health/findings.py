@@ -195,10 +195,11 @@ class Finding:
     def note(self, run_id: str) -> Note:
         """The finding as a note on one run."""
         advice = ADVICE[self.code]
+        tries = "; ".join(map(str, advice.tries))
         return Note(
             self.code,
             self.severity,
-            f"Run {run_id}: {advice.title}. Seen in your data: {self.seen}. To try: {'; '.join(map(str, advice.tries))}.",
+            f"Run {run_id}: {advice.title}. Seen in your data: {self.seen}. To try: {tries}.",
             {
                 "run_id": run_id,
                 "step": self.step,
