@@ -263,13 +263,14 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     known = plan.passport
     if known is not None and known.seeds_per_cell < 2:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
+    ends = {} if known is None else dict(known.ends_left_out)
     for fault, fell in FELL.items():
         fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
         if fallen:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
-    if known is not None and known.ends_left_out:
-        ends = counted(len(known.ends_left_out), "run")
-        texts.append(f"The fit leaves out the ends of {ends} ({listed([*known.ends_left_out], 3)}).")
+        ends = {run: at for run, at in ends.items() if run not in fallen}
+    if ends:
+        texts.append(f"The fit leaves out the ends of {counted(len(ends), 'run')} ({listed([*ends], 3)}).")
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
