@@ -173,7 +173,7 @@ class GroupAudit:
             yield f"{_capital(self.fits.passport.lines()[0])}."
         for run in [run for run in self.runs if run.fault is not None][:5]:
             lost = f"the last {1.0 - run.useful / run.rollouts:.0%} bought nothing"
-            yield f"{run.run_id} {run.fall} after {short(run.useful)}: {'no rise lasted' if flat else lost}."
+            yield f"{run.run_id} {run.fall}: best at {short(run.useful)}, {'no rise lasted' if flat else lost}."
 
 
 @dataclass(frozen=True)

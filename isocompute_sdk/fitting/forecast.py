@@ -450,7 +450,8 @@ class _Answer:
 
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
-        began = "" if found.onset is None else f" since {found.onset.place}"
+        best = found.onset if self.live.peak is None else self._checkpoint(self.live.peak)
+        began = "" if best is None else f" since its best at {best.place}"
         if found.lost or self.live.flat is not None:
             gone = (
                 f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"

@@ -254,7 +254,8 @@ def notes_by_run(found: Mapping[str, Sequence[Finding]]) -> dict[str, tuple[Note
 def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], runs: Sequence[RunTraces]) -> Note:
     """One note on all runs with a finding of one code and severity: which, and the first advice."""
     advice = ADVICE[code]
-    names = listed([f"{run} {finding.where}" for run, finding in sick.items()], LISTED, ";")
+    at = "best at " if code in FALLS else ""
+    names = listed([f"{run} {at}{finding.where}" for run, finding in sick.items()], LISTED, ";")
     message = f"{len(sick)} of {counted(len(runs), 'run')}: {advice.title}: {names}. To try: {advice.tries[0]}."
     return Note(
         code,
