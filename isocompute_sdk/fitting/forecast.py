@@ -450,7 +450,10 @@ class _Answer:
 
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
-        best = found.onset if self.live.peak is None else self._checkpoint(self.live.peak)
+        best, peak = found.onset, self.live.peak
+        if peak is not None:
+            # A later checkpoint that is about as good is the one to keep.
+            best = self._checkpoint(max(peak, keep.rollouts))
         began = "" if best is None else f" since its best at {best.place}"
         if found.lost or self.live.flat is not None:
             gone = (
