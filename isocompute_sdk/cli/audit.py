@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -43,15 +43,9 @@ def audit(
         isocompute audit old/*.csv --rename num_generations=n --set problems_per_batch=32 --plot pictures
     """
     from isocompute_sdk.auditing import audit as conduct
-    from isocompute_sdk.records import RunSet
 
-    reading.refuse_both(logs, "`isocompute audit runs/`")
     left_out: dict[str, str] = {}
-    if reading.map is not None:
-        runs = reading.read(None, reading.metric)
-    else:
-        options: dict[str, Any] = {"metric": reading.metric, **reading.arguments()}
-        runs = RunSet.read(logs or [], left_out=left_out, **options)
+    runs = reading.read(logs, reading.metric, left_out=left_out)
     found = conduct(
         runs, reading.metric, eval_set, pool=tuple(pool or ()), level=level, bounds=bounds, rng=seed, left_out=left_out
     )

@@ -133,9 +133,9 @@ def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
     if finding.runs is None or finding.metric is None:
         return finding
     fell = falls(finding.runs, finding.metric).values()
-    problems = tuple(one.fall for one in fell)
-    advice = tuple(f"{AFTER_A_FALL[FALLS[one.code]]}; {watch} names likely causes" for one in fell)
-    return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
+    return finding.saying(
+        *((one.fall, f"{AFTER_A_FALL[FALLS[one.code]]}; {watch} names likely causes") for one in fell)
+    )
 
 
 def _grouped(findings: Sequence[RunFinding], rewards: Mapping[str, RunSeries]) -> list[tuple[Group, list[RunFinding]]]:

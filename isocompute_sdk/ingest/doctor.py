@@ -92,6 +92,11 @@ class RunFinding:
         """Whether something was measured that a fit can use."""
         return self.metric is not None
 
+    def saying(self, *more: tuple[str, str]) -> RunFinding:
+        """The finding with further problems, each with its advice."""
+        problems, advice = (tuple(texts) for texts in zip(*more, strict=True)) if more else ((), ())
+        return replace(self, problems=(*self.problems, *problems), advice=(*self.advice, *advice))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
         return {
@@ -338,11 +343,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
     open_ = f"not known: {'; '.join(_FIELDS.get(one, one) for one in asked)}"
     if {"group_size", "problems_per_batch", BATCH.name, "step_unit", "metrics"} & {*asked}:
         notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in log.notes]
-        problems, advice = (
-            (open_, *(one for one, _ in notes)),
-            ("answer it in the proposed mapping", *(a for _, a in notes)),
-        )
-        return RunFinding(name, source, *sizes, attempts=attempts, problems=problems, advice=advice)
+        asked_about = RunFinding(name, source, *sizes, attempts=attempts)
+        return asked_about.saying((open_, "answer it in the proposed mapping"), *notes)
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
         options, certain = mapping.reading(name), replace(run, config=None)
@@ -354,12 +356,7 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         finding = RunFinding(name, source, *sizes)
     more = [(open_, "confirm it in the proposed mapping")] if asked else []
     more += [(entry.evidence["skip"], "nothing: it is left out")] if "skip" in entry.evidence else []
-    return replace(
-        finding,
-        problems=(*finding.problems, *(problem for problem, _ in more)),
-        advice=(*finding.advice, *(advice for _, advice in more)),
-        runs=None if "skip" in entry.evidence else finding.runs,
-    )
+    return replace(finding.saying(*more), runs=None if "skip" in entry.evidence else finding.runs)
 
 
 def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
@@ -371,7 +368,6 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
     metric = asked if asked in runs.metrics else None if likely is None else likely[0]
     trained = frame.filter(pl.col("metric") == (metric or ""))["rollouts"] > 0
     count = int(trained.sum())
-    problems, advice = _looks(runs, metric, len(trained))
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
         name=name,
@@ -385,13 +381,11 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
         with_base=count < len(trained),
         attempts=attempts,
         context={key: value for key, value in infos[0].context.items() if value is not None},
-        problems=problems,
-        advice=advice,
         runs=runs,
-    )
+    ).saying(*_looks(runs, metric, len(trained)))
 
 
-def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = [
         (note.message, _ADVICE.get(note.code, "see docs/notes.md"))
         for note in runs.notes
@@ -420,7 +414,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
             )
     if any(info.problems_per_batch is None for info in runs.runs()):
         found.append(("problems_per_batch is unknown", "--set problems_per_batch=..., if it was the same for all"))
-    return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)
+    return found
 
 
 def _unreadable(path: str, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:

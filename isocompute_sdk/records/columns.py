@@ -227,11 +227,6 @@ def fields(names: Iterable[str]) -> dict[str, str | None]:
     return {name: None if name in WANDB_STEPS and column in strong else column for name, column in found.items()} | weak
 
 
-def known_names() -> str:
-    """Every accepted column, for error messages."""
-    return ", ".join(column.name for column in _INPUT)
-
-
 def _squeezed(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("s")
 

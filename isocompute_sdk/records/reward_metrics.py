@@ -24,7 +24,6 @@ from isocompute_sdk.records.columns import (
     Options,
     Source,
     blank_to_null,
-    known_names,
     misspelt,
     numbers_in,
     require,
@@ -374,10 +373,8 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
     if refused := [name for name, series in extra.items() if not options.lenient or _is_setting(frame, series)]:
         names = [named.source.written[name] for name in refused]
         shown = f"column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
-        if not options.lenient:
-            raise wrong_column(f"unknown {shown} in a table with one row per metric", "", names)
-        message = f"{shown}: perhaps a setting, with one value in each run and several in the table"
-        raise wrong_column(message, "Split the table by it, or leave it out and pool all runs.", names)
+        why = "perhaps a setting, with one value in each run" if options.lenient else "not known"
+        raise wrong_column(f"{shown}: {why}", "Split the table by it, or leave it out and pool all runs.", names)
     metric = typed(named.known["metric"], BY_NAME["metric"], named.source)
     value = typed(named.known["value"], BY_NAME["value"], named.source)
     require(metric, named.source, "Give every row the name of its metric.")
@@ -476,7 +473,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
         raise wrong_column(
             f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; accepted: metrics, which "
             "are numbers, and columns of known names",
-            f"{did_you_mean(name, list(BY_NAME))}Rename it to one of {known_names()}.",
+            f"{did_you_mean(name, list(BY_NAME))}Rename it, or leave it out.",
             [written],
         )
     return series
