@@ -221,9 +221,9 @@ def describe(finding: RunFinding, width: int, group: int | None, *, with_source:
 
 def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: ReadingOptions, json: bool) -> None:
     """Write the runs as one table, or the questions about them as a mapping."""
-    from isocompute_sdk.ingest import readable_runs
-    from isocompute_sdk.ingest.mapping import map_name
+    from isocompute_sdk.ingest.mapping import asked, map_name
     from isocompute_sdk.ingest.paths import Listing
+    from isocompute_sdk.ingest.reader import collect
     from isocompute_sdk.records.asked import runs_without_sizes
 
     if output.suffix in YAML:
@@ -246,7 +246,8 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         runs = reading.read(None, reading.metric)
     else:
         # Runs whose n or B_p nothing says keep their steps as rollouts, and get a note.
-        runs = readable_runs(paths, metric=reading.metric, **reading.arguments())
+        options = replace(asked(reading.metric, **reading.arguments()), without_sizes=True)
+        runs = collect(paths, options, ask=True).together()
     runs = _kept(runs, where)
     _write(runs, output)
     if json:

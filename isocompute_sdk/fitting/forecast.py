@@ -488,7 +488,6 @@ class _Answer:
 
 def _caveats(furthest: float, evaluations: int, missed: float) -> list[Note]:
     """Where forecasts were not checked."""
-    notes: list[Note] = []
     doubts = list[str]()
     if evaluations < FEW:
         doubts.append(
@@ -500,7 +499,5 @@ def _caveats(furthest: float, evaluations: int, missed: float) -> list[Note]:
         )
     if missed:
         doubts.append(f"the curve is {off(-missed)} at the last {NEAR} evaluations, from which what is ahead starts")
-    if doubts:
-        numbers = {"factor": furthest, "evaluations": evaluations, "missed": missed}
-        notes.append(Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers))
-    return notes
+    numbers = {"factor": furthest, "evaluations": evaluations, "missed": missed}
+    return [Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers)] if doubts else []

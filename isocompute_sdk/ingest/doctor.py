@@ -149,22 +149,6 @@ def diagnose(
     return _diagnosis(found, draft(found), [str(path) for path in found.paths])
 
 
-def readable_runs(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    metric: str | None = None,
-    rename: Mapping[str, str] | None = None,
-    ignore: Sequence[str] = (),
-    set: Mapping[str, Any] | None = None,
-) -> RunSet:
-    """Every run that `diagnose` can read; those without n or B_p too, with 1 in its place, and notes on the others.
-
-    Arguments and errors are those of `diagnose`.
-    """
-    options = replace(asked(metric, rename, ignore, set), without_sizes=True)
-    return collect(as_paths(paths), options, ask=True).together()
-
-
 def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) -> Diagnosis:
     """Look at every run of a mapping.
 
