@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ from pydantic import Field
 from isocompute_sdk import notebook
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
-from isocompute_sdk.fitting.surface.data import SIGNIFICANT, PreparedRun
+from isocompute_sdk.fitting.surface.data import SIGNIFICANT, WINDOW, PreparedRun
 from isocompute_sdk.fitting.surface.posterior import RISEN, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import Surface
@@ -166,6 +166,16 @@ class Passport:
             + " per configuration",
             f"reward between levels of n {self.gain_between_levels:.3f}, noise of one evaluation {self.noise:.3f}",
         ]
+
+    def ends_note(self, fell: Collection[str]) -> list[Note]:
+        """On ends that are left out, but of runs that fell, of which health says where; empty without any."""
+        ends = {run: at for run, at in self.ends_left_out.items() if run not in fell}
+        named = "; ".join(f"{run} after C = {short(at)}" for run, at in list(ends.items())[:5])
+        text = (
+            f"The fit leaves out the ends of {counted(len(ends), 'run')}, where rewards, smoothed over {WINDOW} "
+            f"evaluations, lie below their best by more than the noise of all runs: {named}."
+        )
+        return [Note("ends-left-out", "info", text, {"runs": ends})] if ends else []
 
     def notes(self, group_sizes: Sequence[int]) -> list[Note]:
         """What limits the fit, as notes."""
