@@ -36,7 +36,7 @@ def instead(plan: Plan) -> tuple[str, str] | None:
     if plan.gains_nothing or not half_gains:
         return None if better is None else ("what a better model costs", f"--for-reward {round(better, 3):g}")
     if plan.last_half is not None:
-        return "half of it", budget_option(plan.budget.with_amount(plan.budget.committed + plan.cost / 2))
+        return "half the budget", budget_option(plan.budget.with_amount(plan.budget.committed + plan.cost / 2))
     return None
 
 

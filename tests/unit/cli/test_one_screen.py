@@ -25,9 +25,9 @@ PASTED = tuple(
         "  ",
         "next: ",
         "next, what a better model costs: ",
-        "next, half of it: ",
-        "or accept it as a bet: ",
-        "to accept it as a bet: ",
+        "next, half the budget: ",
+        "or run this plan anyway: ",
+        "to run this plan anyway: ",
     )
 )
 
