@@ -217,7 +217,9 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     member_D = np.minimum(np.searchsorted(np.cumsum(found.weight_M), position), last).astype(np.intp)
     noise_DT = rng.standard_normal((draws, found.problem.rows))
     drawn = found.problem.solve(found.parameters_MP[member_D], DRAW_ITERATIONS, member_D, noise_DT)
-    return Posterior(drawn.parameters_NP[:, : data.layout.size], member_D, found.members, found.weight_M, data.layout, found.odd_R)
+    return Posterior(
+        drawn.parameters_NP[:, : data.layout.size], member_D, found.members, found.weight_M, data.layout, found.odd_R
+    )
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ class _Problem:
         end, effects = float(data.log_compute_RJ.max()), np.eye(2 * len(data.reward_RJ))
         rows = [prior.rows(data.layout, end, data.base, member.kind) for member in members]
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2
-        weights = np.stack([block_diag(w, effects) for w, _ in rows])
+        weights = np.stack([np.asarray(block_diag(w, effects), dtype=float) for w, _ in rows])
         wanted = np.stack([np.append(v, np.zeros(len(effects))) for _, v in rows])
         return cls(data, prior, members, whiten, weights, wanted, spread)
 
