@@ -175,7 +175,7 @@ class Ensemble:
 
     members: tuple[Member, ...]
     problem: _Problem
-    parameters_MP: Array
+    parameters_MQ: Array
     log_evidence_M: Array
     """Laplace approximation, up to a constant."""
     odd_R: Array
@@ -203,9 +203,16 @@ class Ensemble:
         weight = np.exp(self.log_evidence_M - self.log_evidence_M.max())
         return weight / weight.sum()
 
+    @property
+    def surface_MP(self) -> Array:
+        """Parameters of each member's surface, without the runs' effects."""
+        return self.parameters_MQ[:, : self.problem.data.layout.size]
+
     def covariance(self) -> Array:
-        """Covariance of each member's parameters, shape (M, P, P)."""
-        return np.asarray(np.linalg.inv(self.problem.precision(self.parameters_MP)), dtype=float)
+        """Covariance of them, shape (M, P, P)."""
+        size = self.problem.data.layout.size
+        whole = np.linalg.inv(self.problem.precision(self.parameters_MQ))
+        return np.asarray(whole[:, :size, :size], dtype=float)
 
 
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
@@ -216,7 +223,7 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     last = len(found.members) - 1
     member_D = np.minimum(np.searchsorted(np.cumsum(found.weight_M), position), last).astype(np.intp)
     noise_DT = rng.standard_normal((draws, found.problem.rows))
-    drawn = found.problem.solve(found.parameters_MP[member_D], DRAW_ITERATIONS, member_D, noise_DT)
+    drawn = found.problem.solve(found.parameters_MQ[member_D], DRAW_ITERATIONS, member_D, noise_DT)
     return Posterior(
         drawn.parameters_NP[:, : data.layout.size], member_D, found.members, found.weight_M, data.layout, found.odd_R
     )
