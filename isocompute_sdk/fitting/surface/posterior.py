@@ -1,8 +1,8 @@
 """Draws from the posterior of a surface: an ensemble of most probable fits, then randomise-then-optimise around each.
 
-Run effects and evaluation noise enter as one covariance per run, linearised at the most probable fit, so that only
-the surface's own parameters are searched. Each draw is a refit to data and prior means with noise added (Bardsley et
-al., SIAM J. Sci. Comput. 36, 2014), weighed by how well its member of the ensemble explains the sweep.
+A run's own gain and midpoint are searched with the surface's parameters. Each draw is a refit to data and prior means
+with noise added (Bardsley et al., SIAM J. Sci. Comput. 36, 2014), weighed by how well its member of the ensemble
+explains the sweep.
 """
 
 from __future__ import annotations
