@@ -1,7 +1,7 @@
 """`RunSurface`: the surface that predicts one run; `LiveRun`: that run while it goes on, and what is wrong with it.
 
-The surface is that of the sweep seen by the run: a run has its own gain and its own midpoint, drawn for each draw of the
-surface. A run that fell keeps its own onset.
+The surface is that of the sweep seen by the run: a run has its own gain and its own midpoint, drawn for each draw of
+the surface. A run that fell keeps its own onset.
 """
 
 from __future__ import annotations
