@@ -43,7 +43,7 @@ Simulated curves end lower; real runs of TRL that measured .99 were predicted to
 prior whose centre follows them there. With .3, intervals of recorded Easy (.91 in the end) hold .07 less."""
 NOISE_FACTOR = (0.5, 6.0)
 """Range of the factor on the noise variance that the residuals may ask for."""
-MAP_ITERATIONS, DRAW_ITERATIONS = 60, 15
+MAP_ITERATIONS, DRAW_ITERATIONS = 120, 30
 DEFAULT_DRAWS = 200
 RISEN = 1e3
 """Multiple of the largest compute at which a rise counts as complete."""
