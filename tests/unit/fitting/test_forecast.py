@@ -315,10 +315,10 @@ def test_growing_truncation_is_no_trouble_while_the_reward_rises() -> None:
 
 
 def test_what_is_ahead_starts_from_what_was_measured_where_the_curve_misses_it(repository: Path) -> None:
-    """n = 4 came to the top of the metric sooner than any curve of the surface."""
-    runs = RunSet.read(repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / "trl-pair.csv")
-    run = "trl-pair-n4-s0"
-    found, (one,) = iso.forecast(runs, run), runs.filter(run_id=run).series("avg@16")
+    """The run rose late and steeply, later than any curve of the surface."""
+    runs = RunSet.read(repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / "add32-hard.csv")
+    run = "add32-hard-t0-600k-n64-s0"
+    found, (one,) = iso.forecast(runs, run), runs.filter(run_id=run).series("avg@4")
     level = float(np.mean(one.value_T[-3:]))
     assert found.missed > 0.01
     assert found.card.action == "go-on"
