@@ -80,6 +80,7 @@ def launch(
     from isocompute_sdk import api
     from isocompute_sdk.planning import Plan, change_plan, differences
     from isocompute_sdk.planning.inheritance import shown
+    from isocompute_sdk.reporting.wording import budget_option
 
     loaded = Plan.load(plan)
     asked = opt.assignments(change, "--change")
@@ -141,6 +142,9 @@ def launch(
         say(line)
     # Without its files it stops at once.
     say(f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}")
+    if chosen.approved_steps < chosen.update_steps:
+        budget = budget_option(chosen.budget)
+        say(f"then, to plan again: isocompute allocate RUNS {quote(output_dir)} {budget} --output plan.json")
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
@@ -157,10 +161,12 @@ def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
 
 
 def _before(plan: Plan) -> Iterator[str]:
-    """Why the plan is not approved, and what it trains with although neither the runs nor a person gave it."""
+    """Why the plan is not approved, its check, and what it trains with that neither the runs nor a person gave."""
     from isocompute_sdk.planning.plan import assumed_values
 
     yield from map(_in_a_line, _not_approved(plan))
+    if plan.check:
+        yield plan.check
     if values := assumed_values(plan):
         yield f"assumed, since neither the runs nor you gave them: {values}; yours: --change NAME=VALUE"
     if "learning_rate" in plan.assumed:

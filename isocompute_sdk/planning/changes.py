@@ -79,6 +79,7 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
             stopping=plan.stopping,
             next_runs=plan.next_runs,
             odds=plan.odds,
+            approval=None if "update_steps" in given else plan.approval,
         )
     else:
         kept = []

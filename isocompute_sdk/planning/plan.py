@@ -304,6 +304,23 @@ class Plan(Sized, Saved):
         """Whether a run so far stood as high as is predicted of the plan."""
         return self.gain is not None and self.gain.gain <= Tolerances(self.span).nothing
 
+    @property
+    def approved_steps(self) -> int:
+        """Update steps that its script trains: M, or those up to the check of a plan that is approved in part."""
+        approval = self.approval
+        return approval.step if approval and approval.kind == "part" and approval.step else self.update_steps
+
+    @property
+    def check(self) -> str:
+        """Where to look while it trains, what should be found there, and what its script trains; empty if nowhere."""
+        if self.approval is None or self.approval.step is None:
+            return ""
+        text, steps = f"{self.approval.label}: {self.approval.finding}", self.approved_steps
+        if steps == self.update_steps:
+            return text
+        trained = f"the script trains {steps:,} of {self.update_steps:,} steps"
+        return f"{text}; {trained} (all: --change update_steps={self.update_steps})"
+
     def reward_draws(self) -> Array:
         """Predicted rewards by draw of the fits.
 
