@@ -80,7 +80,6 @@ def launch(
     from isocompute_sdk import api
     from isocompute_sdk.planning import Plan, change_plan, differences
     from isocompute_sdk.planning.inheritance import shown
-    from isocompute_sdk.reporting.wording import budget_option
 
     loaded = Plan.load(plan)
     asked = opt.assignments(change, "--change")
@@ -138,13 +137,18 @@ def launch(
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}" + (f"; {script} as it was is now {kept}" if kept is not None else ""))
-    for line in missing:
-        say(line)
     # Without its files it stops at once.
-    say(f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}")
-    if chosen.approved_steps < chosen.update_steps:
-        budget = budget_option(chosen.budget)
-        say(f"then, to plan again: isocompute allocate RUNS {quote(output_dir)} {budget} --output plan.json")
+    first = f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}"
+    for line in [*missing, first, *_then(chosen, output_dir)]:
+        say(line)
+
+
+def _then(plan: Plan, output_dir: str) -> Iterator[str]:
+    """What to type when a plan that is approved in part was trained so far."""
+    from isocompute_sdk.reporting.wording import budget_option
+
+    if plan.approved_steps < plan.update_steps:
+        yield f"then: isocompute allocate RUNS {quote(output_dir)} {budget_option(plan.budget)} --output plan.json"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
