@@ -67,7 +67,21 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
         ]
     )
     plan = replace(plan, notes=notes)
-    return replace(plan, approval=approval_of(plan))
+    approval = approval_of(plan)
+    if approval.kind == "do-not" and plan.last_half is not None and request.slots:
+        approval = replace(approval, smaller=_smaller(basis, request, plan))
+    return replace(plan, approval=approval)
+
+
+def _smaller(basis: Basis, request: Request, plan: Plan) -> float | None:
+    """The largest of a half, a quarter, ... of what a plan costs whose own plan is approved; None without."""
+    budget = plan.budget.with_amount(plan.budget.committed + plan.cost / 2)
+    try:
+        half = decide(basis, replace(request, budget=budget)).approval
+    except PlanError:
+        return None
+    assert half is not None, "a new plan has one"
+    return half.smaller if half.kind == "do-not" else budget.amount
 
 
 def _other_metrics(basis: Basis, request: Request) -> dict[str, int | str]:

@@ -140,6 +140,8 @@ class Approval:
     """Reward expected there."""
     lowest: float | None = None
     """Reward below which to stop there: one run in ten measures less. None if unknown."""
+    smaller: float | None = None
+    """A smaller budget whose plan is approved, where the last half of this one is not worth it; None without."""
 
     @property
     def label(self) -> str:

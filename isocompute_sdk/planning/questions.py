@@ -220,7 +220,7 @@ class BudgetFor(Answer):
         elif self.expected is not None:
             lines.append("no interval: these fits have none")
         else:
-            alone = "does not reach it" if self._out else f"is a bet: --budget {self.largest:.0f}"
+            alone = "does not reach it" if self._out else "is a bet"
             lines.append(f"next          change the recipe, the problems or the model; more compute alone {alone}")
         if self.plan is not None:
             p = self.plan
@@ -229,6 +229,15 @@ class BudgetFor(Answer):
                 f"{p.rollouts:,} rollouts, predicted {p.predicted_reward:.3f}"
             )
         return lines
+
+    @property
+    def budget(self) -> Budget | None:
+        """What to plan for the reward: the expected budget, else the largest, as a bet; None where neither helps."""
+        if self.reward <= self.base_reward or self._out:
+            return None
+        amount = self.largest if self.expected is None else self.expected
+        is_count = self.unit in ("rollouts", "tokens")
+        return Budget(**{self.unit: math.ceil(amount) if is_count else float(f"{amount:.4g}")})
 
     @property
     def _out(self) -> bool:
