@@ -598,8 +598,11 @@ def _gain(plan: Plan) -> list[tuple[str, str]]:
     if plan.gain is None or plan.predicted_reward is None or refused:
         return []
     text = f"{round(plan.predicted_reward, 3) - round(plan.gain.best.reward, 3) + 0.0:+.3f} over the best run so far"
-    chance = plan.gain.probability
-    return [("gain", text if chance is None else f"{text}; higher with probability {chance:.0%}")]
+    if plan.gain.interval is not None:
+        text += " (80 % {:+.3f} to {:+.3f}); higher with probability {:.0%}".format(
+            *plan.gain.interval, plan.gain.probability
+        )
+    return [("gain", text)]
 
 
 def _evaluation(plan: Plan) -> str:

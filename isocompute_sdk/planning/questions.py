@@ -198,7 +198,7 @@ class BudgetFor(Answer):
     has_interval: bool
     """False if the fits give no intervals."""
     measured: Measured | None = None
-    """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward_high`."""
+    """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward`."""
 
     @property
     def reachable(self) -> bool:
@@ -233,7 +233,8 @@ class BudgetFor(Answer):
     @property
     def budget(self) -> Budget | None:
         """What to plan for the reward: the expected budget, else the largest, as a bet; None where neither helps."""
-        if self.reward <= self.base_reward or self._out:
+        lost = self._out or self.measured is not None
+        if self.reward <= self.base_reward or (lost and not self.reachable):
             return None
         amount = self.largest if self.expected is None else self.expected
         is_count = self.unit in ("rollouts", "tokens")
@@ -311,7 +312,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         largest_reward=at_most[0],
         largest_reward_high=high_most,
         has_interval=has_interval,
-        measured=best if best is not None and best.reward >= min(reward, high_most) else None,
+        measured=best if best is not None and best.reward >= min(reward, at_most[0]) else None,
     )
 
 
