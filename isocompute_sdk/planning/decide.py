@@ -31,7 +31,8 @@ from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
-from isocompute_sdk.planning.plan import Alternative, Gain, Odds, Plan, Verdict
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.plan_parts import Alternative, Gain, Odds, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, candidates, ends_batch
 from isocompute_sdk.planning.verdict import approval_of, verdict_of, with_first, worth_of
 from isocompute_sdk.tolerances import EQUAL, LEVEL

@@ -20,7 +20,8 @@ from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Options, Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import decide
-from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan, Worth
+from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
+from isocompute_sdk.planning.plan_parts import Worth
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.planning.verdict import worth_of
 from isocompute_sdk.records.reward_metrics import no_rise_words
@@ -198,7 +199,9 @@ class BudgetFor(Answer):
     has_interval: bool
     """False if the fits give no intervals."""
     measured: Measured | None = None
-    """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward`."""
+    """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward_high`."""
+    bet: float | None = None
+    """`largest`, if its plan may reach the reward and is predicted above the best run so far; else None."""
 
     @property
     def reachable(self) -> bool:
@@ -220,7 +223,7 @@ class BudgetFor(Answer):
         elif self.expected is not None:
             lines.append("no interval: these fits have none")
         else:
-            alone = "does not reach it" if self._out else "is a bet"
+            alone = "is not expected to help" if self.bet is None else "is a bet"
             lines.append(f"next          change the recipe, the problems or the model; more compute alone {alone}")
         if self.plan is not None:
             p = self.plan
@@ -233,10 +236,9 @@ class BudgetFor(Answer):
     @property
     def budget(self) -> Budget | None:
         """What to plan for the reward: the expected budget, else the largest, as a bet; None where neither helps."""
-        lost = self._out or self.measured is not None
-        if self.reward <= self.base_reward or (lost and not self.reachable):
+        amount = self.bet if self.expected is None else self.expected
+        if amount is None or self.reward <= self.base_reward:
             return None
-        amount = self.largest if self.expected is None else self.expected
         is_count = self.unit in ("rollouts", "tokens")
         return Budget(**{self.unit: math.ceil(amount) if is_count else float(f"{amount:.4g}")})
 
@@ -312,7 +314,8 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         largest_reward=at_most[0],
         largest_reward_high=high_most,
         has_interval=has_interval,
-        measured=best if best is not None and best.reward >= min(reward, at_most[0]) else None,
+        bet=most if high_most >= reward and (best is None or at_most[0] > best.reward) else None,
+        measured=best if best is not None and best.reward >= min(reward, high_most) else None,
     )
 
 

@@ -10,7 +10,8 @@ from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
 from isocompute_sdk.phrases import counted, joined, multiple, off, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
-from isocompute_sdk.planning.plan import Approval, Plan, Stopping, Verdict, Worth
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.plan_parts import Approval, Stopping, Verdict, Worth
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 
