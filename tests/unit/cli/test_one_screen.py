@@ -25,7 +25,6 @@ PASTED = tuple(
         "  ",
         "next: ",
         "next, what a better model costs: ",
-        "next, half of it: ",
         "or accept it as a bet: ",
         "to accept it as a bet: ",
     )

@@ -332,6 +332,11 @@ def test_a_plan_whose_last_half_is_not_worth_it_is_not_approved(close_runs: Plan
     plans = [close_runs.allocate(budget) for budget in ("3M", "30M")]
     assert [plan.last_half is None for plan in plans] == [True, False]
     assert [plan.approval is not None and plan.approval.kind for plan in plans] == ["part", "do-not"]
+    assert plans[1].approval is not None
+    assert plans[1].approval.smaller is not None
+    smaller = close_runs.allocate(plans[1].approval.smaller).approval
+    assert smaller is not None
+    assert smaller.kind != "do-not"
     assert plans[1].last_half is not None
     assert float(f"{plans[1].last_half:.3f}") < 0.005
 
