@@ -239,8 +239,8 @@ class BudgetFor(Answer):
         amount = self.bet if self.expected is None else self.expected
         if amount is None or self.reward <= self.base_reward:
             return None
-        is_count = self.unit in ("rollouts", "tokens")
-        return Budget(**{self.unit: math.ceil(amount) if is_count else float(f"{amount:.4g}")})
+        exact: Any = math.ceil(amount) if self.unit in ("rollouts", "tokens") else float(f"{amount:.4g}")
+        return Budget(**{self.unit: exact})
 
     @property
     def _out(self) -> bool:
