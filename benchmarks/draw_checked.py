@@ -23,6 +23,7 @@ from isocompute_sdk.plots import figure_of, style
 ROOT = Path(__file__).resolve().parents[1]
 FORECASTS = ROOT / "benchmarks" / "data" / "backtest.csv"
 SWEEPS = ROOT / "benchmarks" / "data" / "smollm2" / "sweep"
+UPDATES = ROOT / "benchmarks" / "data" / "updates_per_batch.csv"
 IMAGES = ROOT / "docs" / "images"
 FIGURES = "figures of language models"
 FIRST, SECOND = style.PLAN, style.INK
@@ -137,6 +138,22 @@ def draw_difficulty(path: Path) -> None:
     style.save_figure(figure_of(both[0]), path)
 
 
+@style.styled
+def draw_updates(path: Path) -> None:
+    """Rewards of TRL's runs with one, two and four updates per batch, three seeds each, at one learning rate."""
+    both = style.panels(2, size=(3.8, 2.9))
+    for axes, task in zip(both, ("copy", "sort"), strict=True):
+        runs = iso.read(UPDATES).filter(train_data=task, learning_rate=3e-4)
+        for updates, colour in ((4, FIRST), (2, style.MUTED), (1, SECOND)):
+            for line in runs.filter(updates_per_batch=updates).series("avg@16"):
+                name = f"{updates}" if line.seed == 0 else None
+                axes.plot(line.rollouts_T / 1000, line.value_T, color=colour, linewidth=1.3, label=name)
+        axes.set(title=f"{task} three letters", xlabel="rollouts (thousands)", ylim=(0, 1.05))
+    both[0].set_ylabel("avg@16")
+    both[0].legend(title="updates per batch", loc="lower right")
+    style.save_figure(figure_of(both[0]), path)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
@@ -148,6 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     draw_bars(options.folder / "pilot_designs.svg", pilots(), ("10x",), lost, "designed")
     draw_bars(options.folder / "time_planning.svg", planned(), times, "share of the gain reached", "in time")
     draw_difficulty(options.folder / "difficulty.svg")
+    draw_updates(options.folder / "updates_per_batch.svg")
     return 0
 
 

@@ -91,15 +91,11 @@ class RecordError(IsoComputeError, ValueError):
     Args:
         message: what was wrong, and where.
         hint: what to do next.
-        column: a column without which the rest could be read, if any.
         options: words that, added to the command, would say what is missing, such as `--rename G=n`.
     """
 
-    def __init__(
-        self, message: str, hint: str | None = None, column: str | None = None, options: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, message: str, hint: str | None = None, options: Sequence[str] = ()) -> None:
         super().__init__(message, hint)
-        self.column = column
         self.options = tuple(options)
 
 

@@ -123,7 +123,8 @@ class TorchOptions(Spec):
         return files_by_name(self.eval_sets)
 
 
-RUN_FILE = "run.json"
+RUN_FILE, NEW_RUN_FILE = "run.json", ".run.json.new"
+"""A run as it was accepted, and as its script asks for it."""
 CHECKPOINTS = "checkpoints"
 """Folder of weights and optimiser, below the run folder."""
 METRICS_FILE = "metrics.jsonl"
@@ -212,16 +213,17 @@ class Configuration:
 
 
 def load_configuration(folder: str | Path) -> Configuration:
-    """Read and check `run.json` of a run folder."""
+    """Read and check the run that a script asks for in a run folder, or that was accepted there."""
     folder = Path(folder)
+    path = folder / (NEW_RUN_FILE if (folder / NEW_RUN_FILE).exists() else RUN_FILE)
     try:
-        run = RUNNER_SPEC.load(folder / RUN_FILE)
+        run = RUNNER_SPEC.load(path)
     except IsoComputeError as error:
         raise InputError(error.message, error.hint) from error
     try:
         options = TorchOptions.model_validate(run.options)
     except IsoComputeError as error:
-        raise InputError(f"{folder / RUN_FILE}: {error.message}", error.hint) from error
+        raise InputError(f"{path}: {error.message}", error.hint) from error
     return Configuration(run, options, folder)
 
 

@@ -1,9 +1,9 @@
 """Train one prepared run: `python -m isocompute_torch.train RUN_FOLDER`.
 
-RUN_FOLDER holds run.json, as the backend writes it; paths in it are relative to the current folder. The program writes
-the journal metrics.jsonl, checkpoints and the trained model there. Started again after any stop, it resumes from the
-last checkpoint; a finished run is left alone. Exit status: 0 finished, 1 failed during training, 2 unusable input,
-130 interrupted.
+RUN_FOLDER holds .run.json.new, as the backend writes it, or run.json, as an earlier start accepted it; paths in it are
+relative to the current folder. The program writes the journal metrics.jsonl, checkpoints and the trained model there.
+Started again after any stop, it resumes from the last checkpoint; a finished run is left alone. Exit status: 0
+finished, 1 failed during training, 2 unusable input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
@@ -28,6 +28,8 @@ from isocompute_sdk.training.payload.run_files import digest_of, hold, split_tar
 from isocompute_torch.backend import TorchBackend
 from isocompute_torch.configuration import (
     CHECKPOINTS,
+    NEW_RUN_FILE,
+    RUN_FILE,
     Configuration,
     Counters,
     InputError,
@@ -186,6 +188,8 @@ def _register(configuration: Configuration) -> int:
     )
     if earlier:
         _check_same(configuration, earlier[-1], mine)
+    with suppress(FileNotFoundError):
+        (configuration.folder / NEW_RUN_FILE).replace(configuration.folder / RUN_FILE)
     append_line(path, START.to_text(mine).rstrip())
     return mine.attempt
 

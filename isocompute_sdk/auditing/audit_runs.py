@@ -24,7 +24,7 @@ from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, f
 from isocompute_sdk.health.detectors import falls
 from isocompute_sdk.health.findings import FALLS, Finding
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import joined, short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
@@ -182,9 +182,11 @@ def _decided(fits: Fits) -> Plan | None:
 def _sentence(fits: Fits, plan: Plan | None) -> str:
     for note in fits.no_rise:
         return note.message
-    return fits.only_size or (
-        "no n can be compared" if plan is None else f"at {short(plan.budget.amount)} rollouts: {plan.verdict.sentence}"
-    )
+    if fits.only_size or plan is None:
+        return fits.only_size or "no n can be compared"
+    problems = sorted({one.problems_per_batch for one in (plan, *plan.alternatives)})
+    each = f" and B_p = {joined([*map(str, problems)])}" if len({bp for _, bp in fits.curves}) > 1 else ""
+    return f"at {short(plan.budget.amount)} rollouts{each}: {plan.verdict.sentence}"
 
 
 def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator, draws: int) -> Fits:
@@ -312,12 +314,15 @@ def _judge(field: Field, run: RunAudit, n_problems: float | None, path: Path, le
     if best != own:
         equal_D = np.exp(first_reach(np.log(path.compute_G), path.reward_DG, here_D)[0])
     tie = Tolerances(field.fits.bounds[1] - field.fits.bounds[0]).equal
+    # What the two curves miss of their own runs is no difference between them.
+    missed = {} if field.fits.passport is None else field.fits.passport.missed
+    off = min(missed.get(str(own[0]), 0.0) - missed.get(str(best[0]), 0.0), 0.0)
     standing: Standing = "undecided"
     if len(field.reach) == 1 and run.fault is None:
         standing = "alone"
     elif own == best and run.fault != "collapse":
         standing = "best"
-    elif behind.low > 0 and behind.mean > tie:
+    elif behind.low + off > 0 and behind.mean + off > tie:
         standing = "behind"
     elif behind.mean <= tie and behind.high <= SURE * tie:
         standing = "level"

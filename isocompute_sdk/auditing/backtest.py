@@ -485,37 +485,44 @@ class Backtest:
             item for i, item in enumerate(ordered) if item[1] > FAR_BEHIND * item[0].width or (i < 3 and item[1] > 0)
         ]
 
-    def table(self) -> str:
-        """Both tables and the worst cases as Markdown."""
-        first, lines = self.methods[0], list[str]()
-        titles = ("group", "truth", "pilots", *self.methods, f"{first} less best pilot", "n differs: gained, lost")
-        lines += _heading(titles)
+    def tables(self) -> list[list[tuple[str, ...]]]:
+        """Regrets, accuracy and verdicts as rows of text, titles first; the last is left out without a verdict."""
+        first = self.methods[0]
+        regrets = [("group", "truth", "pilots", *self.methods, f"{first} less best pilot", "n differs: gained, lost")]
         for row in self.regrets():
             error = "" if row["standard_error"] is None else f" +- {row['standard_error']:.4f}"
             ahead = "" if row["behind"] is None else f"{row['behind']:+.4f}{error}"
             moved = f"{row['differs']}: {row['gained']:.3f}, {row['lost']:.3f}"
             cells = [_lost(row[method], row["pilots"]) for method in self.methods]
-            lines.append(_line(row["group"], _truth(row), str(row["pilots"]), *cells, ahead, moved))
-        lines.append("")
-        lines += _heading(
+            regrets.append((row["group"], _truth(row), str(row["pilots"]), *cells, ahead, moved))
+        accuracy: list[tuple[str, ...]] = [
             ("method", "group", "truth", "distance", "error", "on average", "80 % intervals hold", "interval score")
-        )
+        ]
         for row in self.accuracy():
             numbers = f"{row['error']:.4f}", f"{off(row['bias'], 4)}", f"{row['held']} of {row['predictions']}"
             place = row["method"], row["group"], _truth(row), f"{1 / row['cut']:.2g}x"
-            lines.append(_line(*place, *numbers, f"{row['score']:.3f}"))
-        if verdicts := self.verdicts():
-            widths = {row.width for row in self.rows}
-            material = f"{EQUAL * widths.pop():g}" if len(widths) == 1 else f"{EQUAL:.0%} of the range"
-            lines += ["", *_heading(("verdict", "choices", f"lose more than {material}"))]
-            lines += [_line(*map(str, row.values())) for row in verdicts]
-        worst = self.worst()
-        lines += ["", f"Furthest behind the best pilot's n, {first}:"] if worst else []
-        lines += [
+            accuracy.append((*place, *numbers, f"{row['score']:.3f}"))
+        widths = {row.width for row in self.rows}
+        material = f"{EQUAL * widths.pop():g}" if len(widths) == 1 else f"{EQUAL:.0%} of the range"
+        verdicts = [tuple(map(str, row.values())) for row in self.verdicts()]
+        titles = ("verdict", "choices", f"lose more than {material}")
+        return [regrets, accuracy, *([[titles, *verdicts]] if verdicts else [])]
+
+    def behind_most(self) -> list[str]:
+        """The worst cases, a line each."""
+        lines = [
             f"- {row.pilot}: n = {row.group_size} loses {row.regret:.3f}, {lost:.3f} more than the best pilot's n"
-            for row, lost in worst
+            for row, lost in self.worst()
         ]
-        return "\n".join(lines)
+        return [f"Furthest behind the best pilot's n, {self.methods[0]}:", *lines] if lines else []
+
+    def table(self) -> str:
+        """The tables and the worst cases as Markdown."""
+        parts = [
+            [_line(*titles), "|---" * len(titles) + "|", *(_line(*row) for row in rows)]
+            for titles, *rows in self.tables()
+        ]
+        return "\n\n".join("\n".join(lines) for lines in [*parts, self.behind_most()] if lines)
 
     def to_dict(self) -> dict[str, Any]:
         """The tables and every row as plain data."""
@@ -526,10 +533,6 @@ class Backtest:
     def to_frame(self) -> Frame:
         """Every row as a polars frame."""
         return frame_of({one.name: [getattr(row, one.name) for row in self.rows] for one in fields(Row)})
-
-
-def _heading(titles: Sequence[str]) -> list[str]:
-    return [_line(*titles), "|---" * len(titles) + "|"]
 
 
 def _line(*cells: str) -> str:

@@ -103,14 +103,8 @@ class RunAudit:
             self._best_cell(),
             "{:.3f} ({:.3f} to {:.3f})".format(*self.behind) if self.behind is not None and self.compared else "",
             self._equal_cell(),
-            self._standing_cell() + mark,
+            (self.fall or STANDINGS[self.standing]) + mark,
         )
-
-    def _standing_cell(self) -> str:
-        """How its configuration stands; of a run that is not behind and fell, that."""
-        if self.fault is None or self.standing not in ("best", "alone", "not-judged"):
-            return STANDINGS[self.standing]
-        return self.fall
 
     @property
     def fall(self) -> str:
@@ -168,8 +162,9 @@ class GroupAudit:
         if self.equal_reward is not None:
             cost = self.equal_reward
             end = "In a sweep the difference is the price of learning this."
+            sizes = "n x B_p" if len({run.problems_per_batch for run in self.runs}) > 1 else "n"
             yield (
-                f"The same rewards, each run at the best known n for it, would have cost {short(cost.mean)} "
+                f"At the best known {sizes} for each run, the same rewards would have cost {short(cost.mean)} "
                 f"({short(cost.low)} to {short(cost.high)}) of the {short(self.spent)} rollouts spent"
                 + (f". {end}" if cost.high < self.spent else ": not clearly less.")
             )
@@ -178,7 +173,7 @@ class GroupAudit:
             yield f"{_capital(self.fits.passport.lines()[0])}."
         for run in [run for run in self.runs if run.fault is not None][:5]:
             lost = f"the last {1.0 - run.useful / run.rollouts:.0%} bought nothing"
-            yield f"{run.run_id} {run.fall} after {short(run.useful)}: {'no rise lasted' if flat else lost}."
+            yield f"{run.run_id} {run.fall}: best at {short(run.useful)}, {'no rise lasted' if flat else lost}."
 
 
 @dataclass(frozen=True)

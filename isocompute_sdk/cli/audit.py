@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from shlex import quote
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -44,16 +43,9 @@ def audit(
         isocompute audit old/*.csv --rename num_generations=n --set problems_per_batch=32 --plot pictures
     """
     from isocompute_sdk.auditing import audit as conduct
-    from isocompute_sdk.ingest.reader import NOT_MEASURED
-    from isocompute_sdk.records import RunSet
 
-    reading.refuse_both(logs, "`isocompute audit runs/`")
     left_out: dict[str, str] = {}
-    if reading.map is not None:
-        runs = reading.read(None, reading.metric)
-    else:
-        options: dict[str, Any] = {"metric": reading.metric, **reading.arguments()}
-        runs = RunSet.read(logs or [], left_out=left_out, **options)
+    runs = reading.read(logs, reading.metric, left_out=left_out)
     found = conduct(
         runs, reading.metric, eval_set, pool=tuple(pool or ()), level=level, bounds=bounds, rng=seed, left_out=left_out
     )
@@ -68,9 +60,7 @@ def audit(
         return
     say(found.summary(terminal().width))
     if any(run.standing in ("undecided", "alone") and run.group_size > 1 for one in found.groups for run in one.runs):
-        unread = [name.removeprefix("column ") for name, why in left_out.items() if why == NOT_MEASURED]
-        ignored = [f"--ignore {quote(name)}" for name in unread]
-        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", *ignored, "--budget C")
+        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", "--budget C")
         say(f"whether a further run is worth its cost, for a budget C: {asked}")
     for path in written:
         say(f"wrote {path}")

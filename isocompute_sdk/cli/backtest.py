@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.options import with_option_groups
-from isocompute_sdk.cli.shared.output import emit_json, say
+from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -82,12 +83,29 @@ def backtest(
     if json:
         emit_json(found.to_dict())
         return
-    say(found.table())
+    for rows in found.tables():
+        _print(rows)
+    for line in found.behind_most():
+        say(line)
     if isinstance(source, RunSet):
         say(
-            "\nPilots of one seed predict the best checkpoint of each n, and do not know that a run falls later. The "
+            "Pilots of one seed predict the best checkpoint of each n, and do not know that a run falls later. The "
             "backtest that fit prints is another test: all runs up to a third predict their last evaluations, without "
             "what follows a fall."
         )
     if csv is not None:
         say(f"wrote {csv}")
+
+
+def _print(rows: Sequence[Sequence[str]]) -> None:
+    """A table, titles first; on its side where it is wider than the terminal."""
+    from rich.table import Table
+
+    console = terminal()
+    if sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > console.width:
+        rows = [*zip(*rows, strict=True)]
+    table = Table(*rows[0], box=None, pad_edge=False)
+    for row in rows[1:]:
+        table.add_row(*row)
+    console.print(table)
+    say()

@@ -133,9 +133,9 @@ def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
     if finding.runs is None or finding.metric is None:
         return finding
     fell = falls(finding.runs, finding.metric).values()
-    problems = tuple(one.fall for one in fell)
-    advice = tuple(f"{AFTER_A_FALL[FALLS[one.code]]}; {watch} names likely causes" for one in fell)
-    return replace(finding, problems=(*finding.problems, *problems), advice=(*finding.advice, *advice))
+    return finding.saying(
+        *((one.fall, f"{AFTER_A_FALL[FALLS[one.code]]}; {watch} names likely causes") for one in fell)
+    )
 
 
 def _grouped(findings: Sequence[RunFinding], rewards: Mapping[str, RunSeries]) -> list[tuple[Group, list[RunFinding]]]:
@@ -221,9 +221,9 @@ def describe(finding: RunFinding, width: int, group: int | None, *, with_source:
 
 def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: ReadingOptions, json: bool) -> None:
     """Write the runs as one table, or the questions about them as a mapping."""
-    from isocompute_sdk.ingest import readable_runs
-    from isocompute_sdk.ingest.mapping import map_name
+    from isocompute_sdk.ingest.mapping import asked, map_name
     from isocompute_sdk.ingest.paths import Listing
+    from isocompute_sdk.ingest.reader import collect
     from isocompute_sdk.records.asked import runs_without_sizes
 
     if output.suffix in YAML:
@@ -246,7 +246,8 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         runs = reading.read(None, reading.metric)
     else:
         # Runs whose n or B_p nothing says keep their steps as rollouts, and get a note.
-        runs = readable_runs(paths, metric=reading.metric, **reading.arguments())
+        options = replace(asked(reading.metric, **reading.arguments()), without_sizes=True)
+        runs = collect(paths, options, ask=True).together()
     runs = _kept(runs, where)
     _write(runs, output)
     if json:

@@ -80,7 +80,7 @@ def next_runs(
     budget = planning.amount() if planning.budget is not None else None if study is None else study.budget
     if budget is None:
         what = "--budget" if study is None else f"{paths[0]} with a budget, or --budget"
-        raise SpecError(f"accepted: {what}, the budget of runs and plan together", "For example --budget 3M.")
+        raise SpecError(f"received no budget for runs and plan; accepted: {what}", "For example --budget 3M.")
     if output is not None and output.suffix in YAML and study is None:
         raise SpecError(
             f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",

@@ -110,7 +110,7 @@ def report(
     if figure is not None:
         from isocompute_sdk.plots import save_figure
 
-        drawn = save_figure(_figure(source, figure, fitting, planning.problems_per_batch), output or FIGURE)
+        drawn = save_figure(_figure(source, figure, fitting, planning), output or FIGURE)
         if json:
             emit_json({"kind": "figure", "file": str(drawn)})
         else:
@@ -180,8 +180,8 @@ def _predictions(source: list[Path], outcome: list[Path] | None, fitting: Fittin
         )
 
 
-def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, problems_per_batch: int | None) -> Axes:
-    """Draw one figure of saved fits or a plan, or of runs, which are fitted where the figure needs it."""
+def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, planning: BudgetOptions) -> Axes:
+    """Draw one figure of saved fits or a plan, or of runs: fitted where the figure needs it, planned with a budget."""
     from isocompute_sdk import plots
     from isocompute_sdk.auditing import audit
     from isocompute_sdk.fitting.fits import FITS, Fits
@@ -191,12 +191,12 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, probl
     if kind not in FIGURES:
         raise SpecError(f"--figure {kind!r}; accepted: {', '.join(FIGURES)}", "Use one of these.")
     options: dict[str, Any] = {}
-    if problems_per_batch is not None:
+    if planning.problems_per_batch is not None:
         if kind not in ("curves", "sensitivity-n"):
             raise SpecError(
                 f"--problems-per-batch with --figure {kind}; accepted: with curves and sensitivity-n", "Leave it out."
             )
-        options["problems_per_batch"] = problems_per_batch
+        options["problems_per_batch"] = planning.problems_per_batch
     metric = fitting.metric[0] if fitting.metric else None
     first = source[0] if source is not None and len(source) == 1 else None
     if first is not None and first.suffix == ".json" and first.is_file():
@@ -211,5 +211,8 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, probl
     if kind in MEASURED:
         named = {} if kind == "coverage" else {"metric": metric}
         return plots.plot(fitting.read(source, metric), kind, eval_set=fitting.eval_set, **named)
-    fits = fitting.fit(source)
-    return plots.plot(fits if isinstance(fits, Fits) else fits.first, kind, **options)
+    found = fitting.fit(source)
+    fits = found if isinstance(found, Fits) else found.first
+    if planning.budget is None:
+        return plots.plot(fits, kind, **options)
+    return plots.plot(planning.planner(fits).allocate(planning.amount(), **planning.choices()), kind, **options)

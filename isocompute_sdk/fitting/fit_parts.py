@@ -81,8 +81,8 @@ class Measured:
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        seen = "one evaluation" if self.evaluations == 1 else f"over {self.evaluations} evaluations"
-        return f"{self.reward:.3f}, {seen}, around C = {short(self.compute)} (n = {self.group_size}{of})"
+        seen = "one evaluation at" if self.evaluations == 1 else f"{self.evaluations} evaluations around"
+        return f"{self.reward:.3f} ({seen} C = {short(self.compute)}, n = {self.group_size}{of})"
 
 
 @dataclass(frozen=True)

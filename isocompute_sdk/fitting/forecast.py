@@ -189,7 +189,7 @@ class Forecast(Saved):
         title += f", highest evaluation {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = (
             "to this run alone, so it knows no other n and no later rise or fall; isocompute fit RUNS --output FILE "
-            "and --fits FILE add its sweep"
+            "and --fits FILE add its sweep, which moves these numbers"
         )
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
@@ -450,7 +450,11 @@ class _Answer:
 
     def _card(self, found: Forecast, gain_D: Array) -> Card:
         keep, last = found.card.keep, found.ahead[-1]
-        began = "" if found.onset is None else f" since {found.onset.place}"
+        best, peak = found.onset, self.live.peak
+        if peak is not None:
+            # A later checkpoint that is about as good is the one to keep.
+            best = self._checkpoint(max(peak, keep.rollouts))
+        began = "" if best is None else f" since its best at {best.place}"
         if found.lost or self.live.flat is not None:
             gone = (
                 f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"
@@ -484,7 +488,6 @@ class _Answer:
 
 def _caveats(furthest: float, evaluations: int, missed: float) -> list[Note]:
     """Where forecasts were not checked."""
-    notes: list[Note] = []
     doubts = list[str]()
     if evaluations < FEW:
         doubts.append(
@@ -496,7 +499,5 @@ def _caveats(furthest: float, evaluations: int, missed: float) -> list[Note]:
         )
     if missed:
         doubts.append(f"the curve is {off(-missed)} at the last {NEAR} evaluations, from which what is ahead starts")
-    if doubts:
-        numbers = {"factor": furthest, "evaluations": evaluations, "missed": missed}
-        notes.append(Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers))
-    return notes
+    numbers = {"factor": furthest, "evaluations": evaluations, "missed": missed}
+    return [Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers)] if doubts else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from isocompute_sdk.health.traces import LASTING, RunTraces, Trace
 from isocompute_sdk.notes import Note, Severity, by_severity
 from isocompute_sdk.phrases import counted, listed
 
-LISTED = 5
+LISTED = 2
 """Runs that a message lists by name."""
 Basis = Literal["measured in the paper", "a guess"]
 PAPER: Basis = "measured in the paper"
@@ -195,10 +196,11 @@ class Finding:
     def note(self, run_id: str) -> Note:
         """The finding as a note on one run."""
         advice = ADVICE[self.code]
+        tries = "; ".join(map(str, advice.tries))
         return Note(
             self.code,
             self.severity,
-            f"Run {run_id}: {advice.title}. Seen in your data: {self.seen}. To try: {_joined(advice.tries)}.",
+            f"Run {run_id}: {advice.title}. Seen in your data: {self.seen}. To try: {tries}.",
             {
                 "run_id": run_id,
                 "step": self.step,
@@ -230,14 +232,11 @@ class Health:
             runs: all runs that were checked.
             found: findings by run id.
         """
-        groups: dict[tuple[str, Severity], dict[str, Finding]] = {}
-        for severity in ("refuse", "warning", "info"):
-            for code in ADVICE:
-                sick = {run: f for run, all_ in found.items() for f in all_ if (f.code, f.severity) == (code, severity)}
-                if sick:
-                    groups[code, severity] = sick
-        notes = tuple(_pooled(code, severity, sick, runs) for (code, severity), sick in groups.items())
-        return cls(notes, notes_by_run(found), len(runs))
+        notes: list[Note] = []
+        for severity, code in product(("refuse", "warning", "info"), ADVICE):
+            sick = {run: f for run, all_ in found.items() for f in all_ if (f.code, f.severity) == (code, severity)}
+            notes += [_pooled(code, severity, sick, len(runs))] if sick else []
+        return cls(tuple(notes), notes_by_run(found), len(runs))
 
     @property
     def healthy(self) -> bool:
@@ -250,29 +249,22 @@ def notes_by_run(found: Mapping[str, Sequence[Finding]]) -> dict[str, tuple[Note
     return {run: tuple(by_severity(one.note(run) for one in some)) for run, some in found.items() if some}
 
 
-def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], runs: Sequence[RunTraces]) -> Note:
-    """One note on all runs with a finding of one code and severity."""
+def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], of: int) -> Note:
+    """One note on all runs with a finding of one code and severity: which, and the first advice."""
     advice = ADVICE[code]
-    first = next(iter(sick))
-    names = listed([f"{run} {finding.where}" for run, finding in sick.items()], LISTED, ";")
-    message = (
-        f"{len(sick)} of {counted(len(runs), 'run')}: {advice.title}: {names}. Seen in your data, {first}: "
-        f"{sick[first].seen}. To try: {_joined(advice.tries)}."
-    )
+    at = "best at " if code in FALLS else ""
+    names = listed([f"{run} {at}{finding.where}" for run, finding in sick.items()], LISTED, ";")
+    message = f"{len(sick)} of {counted(of, 'run')}: {advice.title}: {names}. To try: {advice.tries[0]}."
     return Note(
         code,
         severity,
         message,
         {
             "runs": {run: {"step": finding.step, "rollouts": finding.rollouts} for run, finding in sick.items()},
-            "of": len(runs),
+            "of": of,
             **_based(advice.tries),
         },
     )
-
-
-def _joined(tries: Sequence[Try]) -> str:
-    return "; ".join(map(str, tries))
 
 
 def _based(tries: Sequence[Try]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding, diagnose, diagnose_map, readable_runs
+    from isocompute_sdk.ingest.doctor import Diagnosis, RunFinding, diagnose, diagnose_map
     from isocompute_sdk.ingest.formats.log_format import LogFormat, LogStore, Tag
     from isocompute_sdk.ingest.mapping import RunMap, propose, read_mapped
     from isocompute_sdk.ingest.reader import read
@@ -23,11 +23,10 @@ __all__ = [
     "propose",
     "read",
     "read_mapped",
-    "readable_runs",
 ]
 
 _HOMES = {
-    "doctor": ("Diagnosis", "RunFinding", "diagnose", "diagnose_map", "readable_runs"),
+    "doctor": ("Diagnosis", "RunFinding", "diagnose", "diagnose_map"),
     "mapping": ("RunMap", "propose", "read_mapped"),
     "formats.log_format": ("LogFormat", "LogStore", "Tag"),
     "reader": ("read",),

@@ -15,7 +15,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import resolve, rows_of
-from isocompute_sdk.ingest.mapping import NAMES, RunMap, asked, collect_mapped, draft, map_name, table_name
+from isocompute_sdk.ingest.mapping import NAMES, RunMap, asked, collect_mapped, draft, map_name, named_after, table_name
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
@@ -50,6 +50,7 @@ _ADVICE = {
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "add --set eval_samples=K",
     "column-assumed": "follow the message if this is wrong",
+    "columns-left-out": "if one matters, --rename THEIRS=OURS",
 }
 
 
@@ -90,6 +91,11 @@ class RunFinding:
     def readable(self) -> bool:
         """Whether something was measured that a fit can use."""
         return self.metric is not None
+
+    def saying(self, *more: tuple[str, str]) -> RunFinding:
+        """The finding with further problems, each with its advice."""
+        problems, advice = (tuple(texts) for texts in zip(*more, strict=True)) if more else ((), ())
+        return replace(self, problems=(*self.problems, *problems), advice=(*self.advice, *advice))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -141,22 +147,6 @@ def diagnose(
     """
     found = collect(as_paths(paths), asked(metric, rename, ignore, set), ask=True)
     return _diagnosis(found, draft(found), [str(path) for path in found.paths])
-
-
-def readable_runs(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    metric: str | None = None,
-    rename: Mapping[str, str] | None = None,
-    ignore: Sequence[str] = (),
-    set: Mapping[str, Any] | None = None,
-) -> RunSet:
-    """Every run that `diagnose` can read; those without n or B_p too, with 1 in its place, and notes on the others.
-
-    Arguments and errors are those of `diagnose`.
-    """
-    options = replace(asked(metric, rename, ignore, set), without_sizes=True)
-    return collect(as_paths(paths), options, ask=True).together()
 
 
 def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) -> Diagnosis:
@@ -223,7 +213,7 @@ def _next(
         return "question", question, _command(paths, [*words, f"--metric {shlex.quote(names[0])}"])
     if ready:
         fit = _fit_as_it_is(found, findings, paths, words)
-        return "ready", None, fit or _command(paths, [*words, "--output runs.parquet"])
+        return "ready", None, fit or _command(paths, [*words, f"--output {named_after(paths)}.parquet"])
     return "unusable", None, "nothing here can be read: see what each line says"
 
 
@@ -266,8 +256,8 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
         if not -1e-9 <= low <= high <= 1 + 1e-9:
             span = f"runs from {low:.4g} to {high:.4g}" if low < high else f"is always {low:.4g}"
             found.append(
-                f"{metric} {span} in {counted(len(parts), 'run')}: fit and audit take the lowest and highest reward "
-                f"that its function can return, {bounds_option(np.array([low, high]))}"
+                f"{metric} {span} in {counted(len(parts), 'run')}: tell fit and audit the lowest and highest "
+                f"reward that its function can return: {bounds_option(np.array([low, high]))}"
             )
     for field_ in ("model", "train_data"):
         measured = (one for one in findings if one.runs is not None and one.metric is not None)
@@ -337,11 +327,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
     open_ = f"not known: {'; '.join(_FIELDS.get(one, one) for one in asked)}"
     if {"group_size", "problems_per_batch", BATCH.name, "step_unit", "metrics"} & {*asked}:
         notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in log.notes]
-        problems, advice = (
-            (open_, *(one for one, _ in notes)),
-            ("answer it in the proposed mapping", *(a for _, a in notes)),
-        )
-        return RunFinding(name, source, *sizes, attempts=attempts, problems=problems, advice=advice)
+        asked_about = RunFinding(name, source, *sizes, attempts=attempts)
+        return asked_about.saying((open_, "answer it in the proposed mapping"), *notes)
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
         options, certain = mapping.reading(name), replace(run, config=None)
@@ -353,12 +340,7 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         finding = RunFinding(name, source, *sizes)
     more = [(open_, "confirm it in the proposed mapping")] if asked else []
     more += [(entry.evidence["skip"], "nothing: it is left out")] if "skip" in entry.evidence else []
-    return replace(
-        finding,
-        problems=(*finding.problems, *(problem for problem, _ in more)),
-        advice=(*finding.advice, *(advice for _, advice in more)),
-        runs=None if "skip" in entry.evidence else finding.runs,
-    )
+    return replace(finding.saying(*more), runs=None if "skip" in entry.evidence else finding.runs)
 
 
 def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | None = None) -> RunFinding:
@@ -370,7 +352,6 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
     metric = asked if asked in runs.metrics else None if likely is None else likely[0]
     trained = frame.filter(pl.col("metric") == (metric or ""))["rollouts"] > 0
     count = int(trained.sum())
-    problems, advice = _looks(runs, metric, len(trained))
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(
         name=name,
@@ -384,13 +365,11 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
         with_base=count < len(trained),
         attempts=attempts,
         context={key: value for key, value in infos[0].context.items() if value is not None},
-        problems=problems,
-        advice=advice,
         runs=runs,
-    )
+    ).saying(*_looks(runs, metric, len(trained)))
 
 
-def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = [
         (note.message, _ADVICE.get(note.code, "see docs/notes.md"))
         for note in runs.notes
@@ -419,7 +398,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> tuple[tuple[str, ...
             )
     if any(info.problems_per_batch is None for info in runs.runs()):
         found.append(("problems_per_batch is unknown", "--set problems_per_batch=..., if it was the same for all"))
-    return tuple(problem for problem, _ in found), tuple(advice for _, advice in found)
+    return found
 
 
 def _unreadable(path: str, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:

@@ -312,8 +312,12 @@ def map_name(paths: Sequence[str | os.PathLike[str]]) -> str:
     with suppress(SpecError):
         if not os.path.lexists(name) or RunMap.load(name).searched == tuple(os.path.relpath(path) for path in paths):
             return name
-    first = re.sub(r"\W+", "-", Path(paths[0]).stem).strip("-") if paths else ""
-    return f"{first or 'runs'}-{name}"
+    return f"{named_after(paths)}-{name}"
+
+
+def named_after(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """A name for files about `paths`: that of the first, with its folder, since many are called `logs`."""
+    return re.sub(r"\W+", "-", "-".join(Path(paths[0]).parts[-2:]) if paths else "").strip("-") or "runs"
 
 
 def table_name(mapping: str | os.PathLike[str]) -> str:

@@ -62,9 +62,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.formats.configuration import SavedConfig
     from isocompute_sdk.ingest.formats.log_format import RunLog, StepUnit
 
-NOT_MEASURED = "neither a metric nor a known column"
-"""Why an audit leaves a column out, which other readers refuse unless told to ignore it."""
-
 
 def read(
     source: object,
@@ -377,7 +374,8 @@ class Collection:
         # Settings beside a table may say what it lacks.
         options = replace(options, without_sizes=options.without_sizes and not self.ask)
         try:
-            frame, notes = self._rows(table, replace(options, run_name=apart or table.path.stem))
+            options = replace(options, run_name=apart or table.path.stem)
+            frame, notes = build(table.raw.columns, options, Source(table.raw.locate))
         except RecordError as error:
             error = error if str(table.path) in error.message else error.restated(f"{table.path}: {error.message}")
             sets = [option.startswith("--set") for option in error.options]
@@ -393,22 +391,6 @@ class Collection:
                 error.in_shell("The files may differ: isocompute doctor PATH --output map.yaml asks for each.")
             raise error from None
         self.tables.append(Table(table.path, frame, (*table.raw.notes, *notes), table.journal))
-
-    def _rows(self, table: _Loaded, options: Options) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-        """The rows of a table; with `left_out` without the columns that cannot be read, one by one."""
-        while True:
-            try:
-                frame, notes = build(table.raw.columns, options, Source(table.raw.locate))
-            except RecordError as error:
-                if self.left_out is None or error.column is None or error.column in options.ignore:
-                    raise
-                self.left_out[f"column {error.column}"] = NOT_MEASURED
-                options = replace(options, ignore=(*options.ignore, error.column))
-                continue
-            if self.left_out is not None:
-                texts = [name for note in notes if note.code == "columns-left-out" for name in note.data["columns"]]
-                self.left_out |= {f"column {name}": "text, and not a known column" for name in texts}
-            return frame, notes
 
     def _as_logs(self, table: _Loaded, name: str, error: RecordError | None = None) -> None:
         """Add the runs of a table whose words are those of a log, or that lacks n or B_p, which `error` says."""
@@ -481,6 +463,9 @@ class Collection:
         if self.left_out is not None:
             unread = [note for note in notes if note.code == "files-not-read"]
             self.left_out |= {file: note.message for note in unread for file in note.data["files"]}
+            columns = [note for note in notes if note.code == "columns-left-out"]
+            why = "not known; to use one, --rename THEIRS=OURS"
+            self.left_out |= {f"column {', '.join(note.data['columns'])}": why for note in columns}
         for place, error in self.errors.items():
             if isinstance(error, NothingMeasured):
                 yield Note("run-left-out", "info", f"left out: {error.message}", {"message": error.message})

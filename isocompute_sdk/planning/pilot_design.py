@@ -216,9 +216,9 @@ def _first_round(
 ) -> NextRuns:
     """The runs of a pilot of this share of the budget, none of them where none is worth it."""
     unit, available = pricing.budget.unit, float(pricing.available)
-    settles = [f"where the curve of n = {t.group_size} lies; useful only as a set of {len(first)}" for t in first]
+    settles = [f"where the curve of n = {t.group_size} lies; useful only with the others" for t in first]
     runs = tuple(advised(t, available, saving / len(first), why) for t, why in zip(first, settles, strict=True))
-    reason = f"no runs yet: published laws say n = {now[0]}, which we expect to lose {regret:.3f} against the best n"
+    reason = f"no runs yet: published laws say n = {now[0]}, expected to fall {regret:.3f} short of the best n"
     if runs:
         cost = sum(run.cost for run in runs)
         saves = f"; together expected to save {small(saving)}" if saving else ""

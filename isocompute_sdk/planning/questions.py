@@ -251,7 +251,7 @@ class BudgetFor(Answer):
         wanted = f"{self.metric} {self.reward:g}"
         if self.reward <= self.base_reward:
             return f"{wanted} needs no training: the base model is predicted at {self.base_reward:.3f}"
-        already = f"a run so far already stood at {self.measured}; " if self.measured is not None else ""
+        already = f"a run already reached {self.measured}; " if self.measured is not None else ""
         if self.expected is not None:
             return f"{already}{wanted} is predicted to cost {amount_text(self.expected, self.unit)}"
         tried = f"{amount_text(self.largest, self.unit)}, {FAR:g} x the largest run"

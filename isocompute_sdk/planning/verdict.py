@@ -34,7 +34,7 @@ DOUBTS = {
     "extrapolation-beyond-3x": f"the budget lies more than {FAR:g} x beyond the runs",
 }
 """Codes of notes that leave n undecided, in words."""
-NO_RUN_FIRST = "no further pilot run pays"
+NO_RUN_FIRST = "no pilot run is worth its cost"
 TAKE = "take the one that suits the hardware"
 PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
@@ -46,7 +46,7 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return verdict, is_open
     words = DOUBTS | ({"backtest-missed": missed} if (missed := _missed(plan)) else {})
     why = joined([words[code] for code in verdict.doubts])
-    return replace(verdict, sentence=f"{verdict.sentence}; doubtful, since {why}"), is_open
+    return replace(verdict, sentence=f"{verdict.sentence}; doubtful because {why}"), is_open
 
 
 def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
@@ -88,7 +88,7 @@ def _missed(plan: Plan) -> str:
     n, error = max(known.missed.items(), key=lambda pair: abs(pair[1]))
     if abs(error) <= plan.predicted_reward - max(rivals):
         return ""
-    return f"the curve of n = {n} is {off(error)} for what was measured"
+    return f"the curve of n = {n} is {off(error)} at its last evaluations"
 
 
 def _tie(plan: Plan, equal: float) -> Verdict | None:
@@ -133,7 +133,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         return Verdict("hardly-matters", f"{ends}; {TAKE}", doubts), False
     kind = "likely" if near >= LIKELY else "undecided"
     loss = float(odds.expected_regret[here])
-    lost = f"we expect n = {n} to lose {small(loss)} against the best n"
+    lost = f"n = {n} is expected to fall {small(loss)} short of the best n"
     if odds.above_ahead >= ABOVE or not grid[here]:
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
         more = f"better by more than {equal:g} with probability {odds.above_ahead:.0%}"
@@ -162,8 +162,8 @@ def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
     order = np.argsort(-odds.probability_best, kind="stable")
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
     listed = [f"n = {int(odds.group_size[i])} ({float(odds.probability_best[i]):.0%})" for i in order[:needed]]
-    before = f", before {joined(listed[1:])}" if listed[1:] else ""
-    likeliest = f"{listed[0]} is likeliest to be best{_at_equal(plan)}{before}"
+    before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
+    likeliest = f"{listed[0]} is most likely the best{_at_equal(plan)}{before}"
     if near < LIKELY:
         return f"these runs cannot decide n: {likeliest}"
     if int(odds.group_size[order[0]]) == plan.group_size:
@@ -216,7 +216,7 @@ def approval_of(plan: Plan) -> Approval:
         checks.append(Approval("check", cost, *_check(plan, at / plan.extrapolation)))
         at *= 2.0
     if not checks:
-        return Approval("approve", f"{cost}; up to {NO_CHECK} x needs no check")
+        return Approval("approve", f"{cost}; plans of up to {NO_CHECK} x need no check")
     best = -np.inf if plan.gain is None else plan.gain.best.reward
     telling = (one for one in checks if one.lowest is not None and one.lowest > best)
     return next(telling, replace(checks[0], kind="part"))
@@ -251,14 +251,14 @@ def _against(plan: Plan) -> str:
         return verdict.sentence
     if first is not None and first.runs:
         cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
-        saved = f"this is expected to save {small(first.saving)} of {plan.metric}"
-        return f"{counted(len(first.runs), 'run')} should come first, for {cost}: {saved}"
+        saved = f"expected to save {small(first.saving)} of {plan.metric}"
+        return f"{counted(len(first.runs), 'run')} should come first ({cost}), {saved}"
     if plan.gain is not None and plan.gains_nothing:
         left = "nothing is left to gain" if better_reward(plan) is None else "the plan is predicted to gain nothing"
-        return f"a run so far already stood at {plan.gain.best}: {left}"
+        return f"a run already reached {plan.gain.best}: {left}"
     if plan.last_half is not None:
-        adds = f"the last half is predicted to add {small(plan.last_half)}"
-        return f"{adds}, less than {fits.tolerances.small:.3g}: not worth it"
+        adds = f"the last half of the steps is predicted to add {small(plan.last_half)}"
+        return f"{adds}, less than {fits.tolerances.small:.3g}: not worth its cost"
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if verdict.kind == "undecided":
         refused.append(verdict.sentence)

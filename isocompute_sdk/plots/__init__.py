@@ -3,8 +3,8 @@
 Of fits and plans:
 
 - `reward_curves`: evaluations, fitted curves and their frontier, per B_p; the plan with its interval.
-- `allocation`: n that plans choose at each budget with the range that holds about the best n, or the law n*(C);
-  in rollouts or tokens.
+- `allocation`: n that plans choose at each budget with the range that holds the best n, or the law n*(C); in
+  rollouts or tokens.
 - `reward_by_budget`: predicted reward of the plan for each budget.
 - `step_laws`: n*(M) and B_p*(M) at a fixed batch B.
 - `sensitivity_to_n`, `sensitivity_to_bp`: predicted reward by n or by B_p: what a wrong one costs.
@@ -19,11 +19,9 @@ Of runs, without a fit:
 Of others: `audit_runs` and `audit_costs` of a group of an audit, `forecast` of a forecast.
 
 They return axes, of several panels the first; the figure is `figure_of(axes)`. Those with one panel take `ax=` for axes
-of your own. `iso.plot(source, kind)` of fits, plans, runs and audits and
-`isocompute report SOURCE --figure KIND` call them by kind. Missing data raise an error that names what is needed.
-`save_figure` writes PNG,
-SVG or PDF; equal figures give equal files. Nothing is registered with pyplot, and matplotlib is imported only when
-something is drawn.
+of your own. `iso.plot(source, kind)` and `isocompute report SOURCE --figure KIND` call them by kind. Missing data raise
+an error that names what is needed. `save_figure` writes PNG, SVG or PDF; equal figures give equal files. Nothing is
+registered with pyplot, and matplotlib is imported only when something is drawn.
 """
 
 from isocompute_sdk.plots.audits import audit_costs, audit_runs, plot_group

@@ -18,7 +18,7 @@ from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.questions import plan_if_enough
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import axis_name, split, whose
-from isocompute_sdk.tolerances import FAR
+from isocompute_sdk.tolerances import FAR, LEVEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ UNITS = {"rollouts": "rollouts", "tokens": "tokens", "gpu_hours": "GPU-hours", "
 
 @dataclass(frozen=True)
 class Chosen:
-    """Best n along one axis, with the range that holds one about as good as the best with 80 % probability."""
+    """Best n along one axis, with the range that holds it with 80 % probability."""
 
     x: Array
     size: Array
@@ -50,7 +50,7 @@ class Chosen:
 
 @style.styled
 def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: Axes | None = None) -> Axes:
-    """Best n by budget, with the range that holds an n about as good as the best with 80 % probability.
+    """Best n by budget, with the range that holds it with 80 % probability.
 
     Of a plan: the n that its planner chooses at each budget, and the plan itself, which lies on that line; a plan with
     M or B fixed stands at what it spends, beside the line of its fits. Of a surface: the n that plans choose without
@@ -99,9 +99,7 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
         style.star(ax, at[0], plan.group_size, f"plan: n = {plan.group_size}")
     labels = [(float(found.size[-1]), found.what, style.INK)]
     if found.high is not None and found.low is not None:
-        labels.append(
-            (float(np.sqrt(found.high[-1] * found.low[-1])) * 0.98, "holds about the\nbest n (80 %)", style.PLAN)
-        )
+        labels.append((float(np.sqrt(found.high[-1] * found.low[-1])) * 0.98, "best n\n(80 %)", style.PLAN))
     if fits.method != "prior":
         labels.append((float(fits.group_size_range[1]), "largest n run", style.MUTED))
     style.end_labels(ax, labels)
@@ -200,15 +198,28 @@ def plans_around(
 def _chosen(plan: Plan, plans: Sequence[Plan], *, fixed: bool = False) -> tuple[Chosen, str]:
     """The n of plans by budget with their ranges, and the name of their axis."""
     unit = plan.budget.unit
-    bands = [one.group_size_interval for one in plans]
+    bands = [_likely_sizes(one) for one in plans]
     known = [band for band in bands if band is not None]
-    low_high = np.array(known, dtype=float).T if len(known) == len(bands) else None
     size = np.array([one.group_size for one in plans], dtype=float)
-    under, above = (None, None) if low_high is None else (np.minimum(low_high[0], size), np.maximum(low_high[1], size))
+    under, above = np.array(known, dtype=float).T if len(known) == len(bands) else (None, None)
     at = f"\nat $B_p$ = {plan.problems_per_batch}" if fixed else ""
     amounts = np.array([one.budget.amount for one in plans])
     what, last = f"n that\nplans choose{at}", _last_run(plans)
     return Chosen(amounts, size, under, above, steps=True, what=what, last=last), _budget_axis(unit)
+
+
+def _likely_sizes(plan: Plan) -> tuple[int, int] | None:
+    """The smallest range around the plan's n whose n are best with 80 % probability together; of a law its band."""
+    if plan.odds is None:
+        return plan.group_size_interval
+    odds = {one.group_size: one.odds.probability_best for one in plan.alternatives if one.odds is not None}
+    odds[plan.group_size] = plan.odds.probability_best
+    sizes = sorted(odds)
+    held = np.cumsum([0.0, *(odds[n] for n in sizes)])
+    here = sizes.index(plan.group_size)
+    ranges = [(j - i, i, j) for i in range(here + 1) for j in range(here, len(sizes)) if held[j + 1] - held[i] >= LEVEL]
+    _, first, last = min(ranges, default=(0, 0, len(sizes) - 1))
+    return sizes[first], sizes[last]
 
 
 def _budget_axis(unit: str) -> str:

@@ -107,8 +107,8 @@ def reward_curves(
 
     Where no run rises a line is the mean of its evaluations, and there is no frontier.
 
-    Curves are dashed beyond the runs. A plan is drawn at its own B_p: the curves of a surface are those of exactly
-    that B_p, points are of the nearest one that was run.
+    Curves are dashed beyond their run; beyond all runs only the plan's n is drawn. A plan is drawn at its own B_p: the
+    curves of a surface are those of exactly that B_p, points are of the nearest one that was run.
 
     Args:
         source: fits with reward curves, or a plan made from such fits.
@@ -160,10 +160,12 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
     low, last = span(curves)
     high = max(last, plan.compute) if plan is not None else last
     grid = np.geomspace(low, high * 1.001, POINTS)
+    # Beyond all runs only the plan's n is drawn: of the others little is known there.
+    within = grid <= last * 1.001
     many = sum(len(curve.compute_T) for curve in curves) > style.MANY
     every: list[Array] = []
     drawn = [] if trained is None else [_draw_trained(ax, trained)]
-    ends: dict[int, float] = {}
+    ends: dict[int, tuple[float, float]] = {}
     for curve in curves:
         colour, mark = style.look(curve.group_size)
         seen = curve.compute_T > 0
@@ -171,20 +173,21 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
         style.points(ax, *drawn[-1], mark, many=many)
         values = _values(fits, curve, grid, None if exact == level else exact)
         inside = (grid >= curve.first_compute * 0.999) & (grid <= curve.last_compute * 1.02)
-        beyond = grid >= curve.last_compute
+        shown = within if plan is None or curve.group_size != plan.group_size else np.full(len(grid), fill_value=True)
+        beyond = shown & (grid >= curve.last_compute)
         ax.plot(grid[inside], values[inside], color=colour, linewidth=1.9, label=f"n = {curve.group_size}", zorder=3)
         ax.plot(grid[beyond], values[beyond], color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
-        every.append(np.where(grid >= curve.first_compute * 0.999, values, -np.inf))
-        ends[curve.group_size] = float(values[-1])
-    frontier = [] if fits.no_rise else [frontier_line(ax, grid, np.max(every, axis=0))]
+        every.append(np.where(grid >= curve.first_compute * 0.999, values, -np.inf)[within])
+        ends[curve.group_size] = float(values[shown][-1]), float(grid[shown][-1])
+    frontier = [] if fits.no_rise else [frontier_line(ax, grid[within], np.max(every, axis=0))]
     if plan is not None and at_plan and plan.group_size not in ends:
         colour, _ = style.look(plan.group_size)
         values = fits.expected_reward(grid, plan.group_size, exact)
         ax.plot(
             grid, values, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3, label=f"n = {plan.group_size}"
         )
-        ends[plan.group_size] = float(values[-1])
-    marked = plan.group_size if plan is not None and at_plan else max(ends, key=lambda n: ends[n])
+        ends[plan.group_size] = float(values[-1]), float(grid[-1])
+    marked = plan.group_size if plan is not None and at_plan else max(ends, key=lambda n: ends[n][0])
     if fits.surface is not None and not fits.no_rise:
         begun = grid[grid >= min((c.first_compute for c in curves if c.group_size == marked), default=low) * 0.999]
         _, under, above = fits.predict(begun, marked, exact)
@@ -196,17 +199,23 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
     ax.margins(y=0.06)
     ax.autoscale_view(scalex=False)
     predicted = [plan.predicted_reward] if plan is not None and plan.predicted_reward is not None else []
-    style.clip_falls(ax, drawn, [*ends.values(), *predicted])
+    style.clip_falls(ax, drawn, [*(y for y, _ in ends.values()), *predicted])
     where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points at {level})" if exact != level else "")
     ax.set_title(f"{'No rise: evaluations and means' if fits.no_rise else CURVES}{where}{whose(fits)}")
-    if plan is not None and plan.predicted_reward is not None:
+    if plan is not None:
+        _mark_plan(ax, plan)
+    labels = [*((y, f"n = {n}", style.look(n)[0]) for n, (y, _) in ends.items()), *frontier]
+    labels += [] if trained is None else [(float(drawn[0][1][-1]), "trained", drawn[0][2])]
+    style.end_labels(ax, labels, [x for _, x in ends.values()])
+
+
+def _mark_plan(ax: Axes, plan: Plan) -> None:
+    """The plan at its compute, with its reward and interval; nothing where no reward is predicted."""
+    if plan.predicted_reward is not None:
         text = f"plan: n = {plan.group_size}, {plan.predicted_reward:.3f}"
         if plan.reward_interval is not None:
             text += "\n80 %: {:.3f} to {:.3f}".format(*plan.reward_interval)
         style.star(ax, plan.compute, plan.predicted_reward, text, plan.reward_interval)
-    labels = [*frontier, *((y, f"n = {n}", style.look(n)[0]) for n, y in ends.items())]
-    labels += [] if trained is None else [(float(drawn[0][1][-1]), "trained", drawn[0][2])]
-    style.end_labels(ax, labels)
 
 
 def frontier_line(ax: Axes, grid: Array, best: Array) -> tuple[float, str, str]:

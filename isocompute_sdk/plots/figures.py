@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from isocompute_sdk.auditing import Audit
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.forecast import Forecast
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import checks, runs
 from isocompute_sdk.plots.audits import audit_costs, audit_runs, fitted_group
 from isocompute_sdk.plots.best_n import allocation, step_laws
-from isocompute_sdk.plots.curves import reward_curves
+from isocompute_sdk.plots.curves import forecast, reward_curves
 from isocompute_sdk.records import RunSet
 
 if TYPE_CHECKING:
@@ -43,15 +44,16 @@ OF_RUNS: Mapping[str, Callable[..., Axes]] = {
 """Figures of runs, by kind."""
 OF_AUDIT: Mapping[str, Callable[..., Axes]] = {"runs": _runs_of_audit, "costs": _costs_of_audit}
 """Figures of an audit, by kind."""
+OF_FORECAST: Mapping[str, Callable[..., Axes]] = {"forecast": forecast}
 
 
-def plot(source: Fits | Plan | RunSet | Audit, kind: str | None = None, **options: Any) -> Axes:
+def plot(source: Fits | Plan | RunSet | Audit | Forecast, kind: str | None = None, **options: Any) -> Axes:
     """Draw one kind of figure.
 
     Args:
         source: what to draw.
-        kind: a key of `OF_FITS` (also for plans), `OF_RUNS` or `OF_AUDIT`. None: the first; for a plan or fits without
-            reward curves `allocation`.
+        kind: a key of `OF_FITS` (also for plans), `OF_RUNS`, `OF_AUDIT` or `OF_FORECAST`. None: the first; for a
+            plan or fits without reward curves `allocation`.
         **options: arguments of the figure's function, such as `ax`.
 
     Returns:
@@ -61,7 +63,8 @@ def plot(source: Fits | Plan | RunSet | Audit, kind: str | None = None, **option
         FitError: no such kind, or the data for it are missing.
         RecordError: as `FitError`, for runs.
     """
-    kinds = OF_RUNS if isinstance(source, RunSet) else OF_AUDIT if isinstance(source, Audit) else OF_FITS
+    of: Mapping[type, Mapping[str, Callable[..., Axes]]] = {RunSet: OF_RUNS, Audit: OF_AUDIT, Forecast: OF_FORECAST}
+    kinds = of.get(type(source), OF_FITS)
     if kind is None:
         fits = source.fits if isinstance(source, Plan) else source
         kind = "allocation" if isinstance(fits, Fits) and not fits.curves else next(iter(kinds))

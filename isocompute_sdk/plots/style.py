@@ -190,17 +190,10 @@ def line_to(ax: Axes, x: Array, y: Array, last: float | None, colour: str = INK,
     cut = len(x) if last is None else int(np.searchsorted(x, last * (1 + 1e-9), side="right"))
     # The two parts share a point, so that the line has no gap.
     rest = slice(max(cut - 1, 0), None)
-    dashes: dict[str, Any] = {
-        **how,
-        "color": colour,
-        "linewidth": 1.5,
-        "linestyle": (0, (4, 2)),
-        "zorder": 4,
-        "label": None,
-    }
     ax.plot(x[:cut], y[:cut], color=colour, linewidth=2.2, zorder=4, **how)
     if cut < len(x):
-        ax.plot(x[rest], y[rest], **dashes)
+        how["label"] = None
+        ax.plot(x[rest], y[rest], color=colour, linewidth=1.5, linestyle=(0, (4, 2)), zorder=4, **how)
 
 
 def name_sizes(

@@ -227,11 +227,6 @@ def fields(names: Iterable[str]) -> dict[str, str | None]:
     return {name: None if name in WANDB_STEPS and column in strong else column for name, column in found.items()} | weak
 
 
-def known_names() -> str:
-    """Every accepted column, for error messages."""
-    return ", ".join(column.name for column in _INPUT)
-
-
 def _squeezed(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("s")
 
@@ -528,7 +523,7 @@ def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | 
     in_python = "" if rename is None else f"rename={{{written[0]!r}: {rename!r}}} if it is, or "
     before = f"{hint} " if hint else ""
     options = ignored if rename is None else (f"--rename {quote(f'{written[0]}={rename}')}",)
-    error = RecordError(message, f"{before}Pass {in_python}ignore={list(written)!r}.", written[0], options)
+    error = RecordError(message, f"{before}Pass {in_python}ignore={list(written)!r}.", options)
     return error.in_shell(f"{before}Add {renamed}{' '.join(ignored)}.")
 
 

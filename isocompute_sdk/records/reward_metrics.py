@@ -24,7 +24,6 @@ from isocompute_sdk.records.columns import (
     Options,
     Source,
     blank_to_null,
-    known_names,
     misspelt,
     numbers_in,
     require,
@@ -243,8 +242,8 @@ def no_rise(curves: Iterable[Array]) -> bool:
 def no_rise_words(metric: str, runs: int) -> tuple[str, str]:
     """That rewards do not rise and what follows; and what to do."""
     who = "the run does" if runs == 1 else f"the {runs} runs together do"
-    so = "" if runs == 1 else "no n can be told from another, and "
-    seen = f"no rise seen: {who} not rise in {metric} beyond noise: {so}forecasts mean nothing"
+    so = "" if runs == 1 else "no n can be told from another and "
+    seen = f"no rise seen: {who} not rise in {metric} beyond noise, so {so}forecasts mean nothing"
     return seen, "Check the reward, the learning rate, and how hard the problems are."
 
 
@@ -307,12 +306,9 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         notes += [*told, *more]
         left = [name for name, series in extra.items() if misspelt(name) is None and _is_text(series)]
         extra = {name: series for name, series in extra.items() if name not in left}
-    if left:
-        written = [named.source.written[name] for name in left]
-        message = f"columns of text that are no known columns were left out: {', '.join(written)}."
-        notes.append(Note("columns-left-out", "info", message, {"columns": written}))
     if "metric" in named.known:
         rows = _long(frame, named, extra, options)
+        left += extra
     else:
         metrics, told = _metric_columns(frame, named, extra, options)
         if any(rank(name, DEFAULT_EVAL_SET) is None for name in metrics):
@@ -322,6 +318,10 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         evaluated = any(rank(name, DEFAULT_EVAL_SET) in EVALUATIONS for name in metrics)
         notes += [*told, *(_taken_for(name, TRAIN_REWARD) for name in of_updates if not evaluated)]
         rows = _melt(frame, metrics, named.source)
+    if left:
+        written = [named.source.written[name] for name in left]
+        message = f"left out, no known column: {', '.join(written)}."
+        notes.append(Note("columns-left-out", "info", message, {"columns": written}))
     training = [name for name in rows["metric"].unique() if is_training_reward(name) or name in of_updates]
     held_out = pl.lit(DEFAULT_EVAL_SET)
     home = pl.when(pl.col("metric").is_in(training)).then(pl.lit(TRAIN_SET)).otherwise(held_out)
@@ -368,17 +368,25 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
             "column 'metric' needs a column 'value' beside it",
             f"The table has: {named.columns}. Rename the measured column to 'value'.",
         )
-    if extra:
-        names = [named.source.written[name] for name in extra]
-        shown = f"unknown column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
-        message = f"{shown} in a table with one row per metric; accepted: {known_names()}"
-        raise wrong_column(message, "", names)
+    for name in extra:
+        _refuse_slip(name, named.source)
+    if refused := [name for name, series in extra.items() if not options.lenient or _is_setting(frame, series)]:
+        names = [named.source.written[name] for name in refused]
+        shown = f"column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
+        why = "perhaps a setting, with one value in each run" if options.lenient else "not known"
+        raise wrong_column(f"{shown}: {why}", "Split the table by it, or leave it out and pool all runs.", names)
     metric = typed(named.known["metric"], BY_NAME["metric"], named.source)
     value = typed(named.known["value"], BY_NAME["value"], named.source)
     require(metric, named.source, "Give every row the name of its metric.")
     require(value, named.source, "Drop the rows of evaluations that were not measured.")
     _check_named_metric(options, metric.unique(maintain_order=True).to_list())
     return frame.with_columns(metric, value)
+
+
+def _is_setting(frame: pl.DataFrame, series: pl.Series) -> bool:
+    """Whether a column has one value in each run and several in the table, so that runs may not belong together."""
+    values = frame.select("run_id", series.alias("_value")).drop_nulls().unique()
+    return values["run_id"].is_unique().all() and values["_value"].n_unique() > 1
 
 
 def _metric_columns(
@@ -402,7 +410,6 @@ def _metric_columns(
             raise RecordError(
                 f"column {bare!r} does not say which metric it holds",
                 f"""Add its name, e.g. --metric avg@4 (metric="avg@4"), or rename {bare!r} to the metric's name.""",
-                column=bare,
             )
         if metric in wide:
             message = f"columns {bare!r} and {metric!r} both hold the metric {metric!r}"
@@ -460,18 +467,23 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     import polars as pl
 
     written = source.written[name]
-    slip = misspelt(name)
-    if slip is not None:
-        raise wrong_column(f"column {written!r} is no known column, but looks like {slip!r}", "", [written], slip)
+    _refuse_slip(name, source)
     if _is_text(series) or not (series.dtype.is_numeric() or series.dtype == pl.String):
         (sample,) = series.drop_nulls().head(1).to_list()
         raise wrong_column(
             f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; accepted: metrics, which "
             "are numbers, and columns of known names",
-            f"{did_you_mean(name, list(BY_NAME))}Rename it to one of {known_names()}.",
+            f"{did_you_mean(name, list(BY_NAME))}Rename it, or leave it out.",
             [written],
         )
     return series
+
+
+def _refuse_slip(name: str, source: Source) -> None:
+    """Raise on a name that looks like that of a known column."""
+    if (slip := misspelt(name)) is not None:
+        written = source.written[name]
+        raise wrong_column(f"column {written!r} is no known column, but looks like {slip!r}", "", [written], slip)
 
 
 def _melt(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], source: Source) -> pl.DataFrame:

@@ -143,8 +143,8 @@ class Answer:
     """What it costs, gains and may lose."""
     command: str = ""
     """What to ask instead or next, to paste; empty without."""
-    rule: str = ""
-    """By which rule a plan is approved; empty where nothing is to be approved."""
+    rule: tuple[tuple[str, str], ...] = ()
+    """Each decision, and when it is taken; empty where nothing is to be approved."""
     more: tuple[Block, ...] = ()
 
 
@@ -165,11 +165,6 @@ class Page:
     def blocks(self) -> tuple[Block, ...]:
         """Every block, in order."""
         return (*self.answer.more, *(block for section in self.sections for block in section.blocks))
-
-    def pictures(self) -> tuple[Picture, ...]:
-        """Every picture on the page, in order."""
-        grids = [block.pictures if isinstance(block, Grid) else (block,) for block in self.blocks]
-        return tuple(one for grid in grids for one in grid if isinstance(one, Picture))
 
     def slider(self) -> Slider | None:
         """The slider over budgets; None without plans."""

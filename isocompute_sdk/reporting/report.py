@@ -55,8 +55,6 @@ def _subtitle(material: Material) -> str:
         parts.append(f"budget {plan.budget}")
     if material.runs is not None:
         parts.append(counted(len(material.runs.run_ids), "run"))
-    elif fits is not None and fits.curves:
-        parts.append(counted(len(fits.curves), "configuration"))
     return ", ".join(part for part in parts if part)
 
 

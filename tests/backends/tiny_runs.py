@@ -49,5 +49,5 @@ def write_run(folder: Path, run: RunSpec) -> Path:
     """The folder of a run, as its launch script prepares it."""
     folder.mkdir(exist_ok=True)
     document = {"kind": "torch-run", "schema_version": 1, **run.model_dump(mode="json")}
-    (folder / "run.json").write_text(json.dumps(document))
+    (folder / ".run.json.new").write_text(json.dumps(document))
     return folder

@@ -186,8 +186,9 @@ def _briefly(run: NextRun, unit: str) -> str:
     """A run to make first, its cost and what it saves on one line."""
     from isocompute_sdk.planning.pricing import amount_text
 
-    which = f", continue {run.continues}" if run.continues else f", seed {run.seed}" if run.seed else ""
-    what = f"n = {run.group_size}, M = {run.update_steps:,}{which}"
+    what = f"n = {run.group_size}, M = {run.update_steps:,}" + (f", seed {run.seed}" if run.seed else "")
+    if run.continues:
+        what = f"continue {run.continues} (n = {run.group_size}) to M = {run.update_steps:,}"
     return f"{what}: {amount_text(run.cost, unit)}" + (f", saves {run.gain}" if run.gain else "")
 
 
@@ -224,7 +225,7 @@ def _print_first_notes(plan: Plan) -> None:
     if more > 0:
         hidden = [note.code for note in ordered[shown:] if note.severity != "info"]
         named = f" ({', '.join(dict.fromkeys(hidden))})" if hidden else ""
-        console.print(f"{more} more note{'s' if more > 1 else ''}{named}, evaluations, passport: add -v")
+        console.print(f"-v shows {more} more note{'s' if more > 1 else ''}{named}, evaluations and the passport")
 
 
 def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
@@ -244,13 +245,13 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     if first:
-        return [f"next: {typed.asking('next')}", f"or accept it as a bet: {train}"]
+        return [f"next: {typed.asking('next')}", f"or run this plan anyway: {train}"]
     if (other := instead(plan)) is not None:
         what, option = other
         return [f"next, {what}: {typed.instead(option)}"]
     if plan.gains_nothing or (plan.fits is not None and plan.fits.flat_runs is not None):
         return []
-    return [f"to accept it as a bet: {train}"]
+    return [f"to run this plan anyway: {train}"]
 
 
 def print_notes(notes: Iterable[Note]) -> None:

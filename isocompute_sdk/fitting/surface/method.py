@@ -12,13 +12,13 @@ from isocompute_sdk.fitting.arguments import MethodOptions
 from isocompute_sdk.fitting.fit_parts import SurfacePoints
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import about_curves, about_laws, with_law, with_step_laws
-from isocompute_sdk.fitting.surface.data import WINDOW, PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.passport import Passport, backtest, passport
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import surface_curves
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import counted, short
+from isocompute_sdk.phrases import counted
 
 MIN_EVALUATIONS = 4
 """Fewest evaluations after step 0, over all runs, for a fit."""
@@ -97,13 +97,6 @@ def _content(run: SurfaceRun) -> tuple[object, ...]:
 def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
     """Repaired runs, and a missing evaluation of the base model. Health says which runs fell."""
     notes: list[Note] = []
-    if known.ends_left_out:
-        ends = "; ".join(f"{run} after C = {short(at)}" for run, at in list(known.ends_left_out.items())[:5])
-        text = (
-            f"The fit leaves out the ends of {counted(len(known.ends_left_out), 'run')}, where rewards, smoothed over "
-            f"{WINDOW} evaluations, lie below their best by more than the noise of all runs: {ends}."
-        )
-        notes.append(Note("ends-left-out", "info", text, {"runs": dict(known.ends_left_out)}))
     if odd := known.outlying_runs:
         named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(odd.items())[:5])
         text = (

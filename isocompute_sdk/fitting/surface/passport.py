@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ from pydantic import Field
 from isocompute_sdk import notebook
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
-from isocompute_sdk.fitting.surface.data import SIGNIFICANT, PreparedRun
+from isocompute_sdk.fitting.surface.data import SIGNIFICANT, WINDOW, PreparedRun
 from isocompute_sdk.fitting.surface.posterior import RISEN, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import Surface
@@ -155,16 +155,27 @@ class Passport:
             f"(up to {test.factor:.1f}x further) are predicted {off(-test.mean_error)} on average (rms error "
             f"{test.rms_error:.3f}); {round(test.coverage * test.runs)} of {test.runs} lie in their 80 % interval"
         )
-        low, high = self.rise_seen
+        low, high = (f"{end:.0%}" for end in self.rise_seen)
+        seen = low if low == high else f"{low} to {high}"
         edge = f", best n is the {self.best_at_edge} that was run" if self.best_at_edge else ""
         return [
             first,
-            f"share of each curve's rise seen: {low:.0%} to {high:.0%}; largest compute {short(self.largest_compute)}",
+            f"share of each curve's rise seen: {seen}; largest compute {short(self.largest_compute)}",
             f"{counted(self.group_sizes, 'level')} of n{edge}; {self.seeds_per_cell:.2g} "
             + ("run" if self.seeds_per_cell == 1 else "runs")
             + " per configuration",
             f"reward between levels of n {self.gain_between_levels:.3f}, noise of one evaluation {self.noise:.3f}",
         ]
+
+    def ends_note(self, fell: Collection[str]) -> list[Note]:
+        """On ends that are left out, but of runs that fell, of which health says where; empty without any."""
+        ends = {run: at for run, at in self.ends_left_out.items() if run not in fell}
+        named = "; ".join(f"{run} after C = {short(at)}" for run, at in list(ends.items())[:5])
+        text = (
+            f"The fit leaves out the ends of {counted(len(ends), 'run')}, where rewards, smoothed over {WINDOW} "
+            f"evaluations, lie below their best by more than the noise of all runs: {named}."
+        )
+        return [Note("ends-left-out", "info", text, {"runs": ends})] if ends else []
 
     def notes(self, group_sizes: Sequence[int]) -> list[Note]:
         """What limits the fit, as notes."""
@@ -176,7 +187,7 @@ class Passport:
                 else "between and beyond them the prior decides most of the answer"
             )
             ran = f"{joined([*map(str, group_sizes)])} {'was' if len(group_sizes) == 1 else 'were'} run"
-            text = f"Only n = {ran}: {unknown}. Whether a run at another n is worth its cost: isocompute next."
+            text = f"Only n = {ran}: {unknown}. isocompute next says whether a run at another n is worth its cost."
             notes.append(Note("few-group-sizes", "warning", text, {"group_sizes": list(group_sizes)}))
         if self.seeds_per_cell < 1.5:
             text = (

@@ -6,11 +6,10 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files as resources
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
@@ -81,15 +80,8 @@ def write(page: Page, path: str | Path) -> Path:
 
 def _json(value: Any) -> str:
     """JSON that can stand in a script element: no character of it can end the element or begin a comment."""
-    text = json.dumps(_shown(value), separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _shown(value: Any) -> Any:
-    """The value with control characters of every text in it as escapes."""
-    if isinstance(value, str):
-        return printable(value, keep="\n\t")
-    return [_shown(item) for item in cast("Sequence[Any]", value)]
 
 
 def _asset(name: str) -> str:

@@ -25,11 +25,7 @@ def launch_script(material: Material) -> Section:
     name, title = "launch", "The launch script"
     plan = material.plan
     if plan is None or material.flat:
-        return Section(
-            name,
-            title,
-            (Missing("There is no plan to launch.", "" if material.flat else FIT_FIRST),),
-        )
+        return Section(name, title, (Missing("There is no plan to launch.", "" if material.flat else FIT_FIRST),))
     backend, options = _options(material)
     file = material.source if material.plan_file and material.source else "plan.json"
     command = f"isocompute launch {file}"
@@ -41,9 +37,9 @@ def launch_script(material: Material) -> Section:
         missing = Missing(f"No script: {error.message}.", f"{command} --backend {backend}{model_option(plan.model)}")
         return Section(name, title, (missing,))
     told = Paragraph(
-        "Run it with bash in the folder of the files that it names; it then starts training. For another framework "
-        f"(verl, trl or torch): {command}{model_option(plan.model)} --backend verl.",
+        "Start it with bash in the folder of the files that it names. For another framework (verl, trl or torch):",
         quiet=True,
+        command=f"{command}{model_option(plan.model)} --backend verl",
     )
     return Section(name, title, (told, Script(script, f"{backend}, {len(script.splitlines())} lines")))
 

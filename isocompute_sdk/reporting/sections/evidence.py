@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from isocompute_sdk import plots
 from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
-from isocompute_sdk.phrases import small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import ALTERNATIVES
 from isocompute_sdk.records import RunSeries
@@ -33,7 +34,7 @@ def why(material: Material) -> Section:
         blocks += [picture(f"audit-{one.name}", plots.audit_runs(one, audit.metric, ax=panel())) for one in fitted]
         blocks += _groups(material)
     if plan is not None and plan.alternatives:
-        blocks.append(_every_n(plan))
+        blocks.append(_every_n(material, plan))
     if not blocks:
         text = "There are no reward curves here: published laws come without them, and a saved audit keeps none."
         blocks.append(Missing(text, "isocompute report RUNS --budget 3M"))
@@ -48,8 +49,13 @@ def _trained(material: Material) -> RunSeries | None:
     return next((one for one in runs.series(outcome.metric, fits.eval_set) if one.run_id == outcome.run_id), None)
 
 
-def _every_n(plan: Plan) -> Table:
-    """Each n at the same budget with its reward and odds."""
+def _every_n(material: Material, plan: Plan) -> Table:
+    """Each n at the same budget with its reward and odds; the plan's too, where the plan stops early."""
+    mark, stops = "the plan", plan.update_steps
+    if plan.stopping is not None and material.planner is not None:
+        options: dict[str, Any] = {**material.options, "spend": "all"}
+        plan = material.planner.allocate(plan.budget, slots=0, **options)
+        mark = f"the plan, which stops at M = {stops:,}"
     every = sorted([plan, *plan.alternatives], key=lambda one: one.group_size)
     whole = plan.odds is not None and not (plan.fits is not None and plan.fits.only_size)
     header = ["n", "B_p", "M", f"Expected {plan.metric}", "Difference"]
@@ -69,13 +75,12 @@ def _every_n(plan: Plan) -> Table:
             shown = () if odds is None else (say.chance(odds.probability_best), say.chance(odds.near_best))
             row += ["", "", ""] if odds is None else [*shown, say.reward(odds.expected_loss)]
         row.append(
-            "the plan" if isinstance(one, Plan) else "" if one.kind == "other" else ALTERNATIVES.get(one.kind, one.kind)
+            mark if isinstance(one, Plan) else "" if one.kind == "other" else ALTERNATIVES.get(one.kind, one.kind)
         )
         rows.append(tuple(row))
-    caption = "Every n at the same budget"
-    if plan.stopping is not None:
-        caption += f"; the plan stops where the rest adds {small(plan.stopping.gain)}, the others spend all of it"
-    return Table(tuple(header), tuple(rows), caption, every.index(plan), text_columns=(0, len(header) - 1))
+    return Table(
+        tuple(header), tuple(rows), "Every n at the same budget", every.index(plan), text_columns=(0, len(header) - 1)
+    )
 
 
 def _groups(material: Material) -> list[Block]:

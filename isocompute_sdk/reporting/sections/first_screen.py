@@ -20,12 +20,16 @@ from isocompute_sdk.tolerances import EQUAL, Tolerances
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
 RULE = (
-    "Rule: do not approve if another run is worth making first, if rewards do not rise, if a run so far stood as "
-    f"high, if the last half adds less than {EQUAL / 2:g} of the metric's range, if n comes from other people's runs, "
-    f"or if nothing can decide n. Beyond {NO_CHECK} x the largest run, approve with a check, at the first of 2, 4, 8 x "
-    "whose floor, missed by one run in ten, lies above what was measured; without one, approve up to 2 x only. "
-    "Otherwise approve."
+    (
+        "Do not approve",
+        "if a run should come first, rewards do not rise, a run already reached as much, the last half adds under "
+        f"{50 * EQUAL:g} %, or your runs do not decide n",
+    ),
+    ("Approve with a check", f"above {NO_CHECK} x the largest run, if the check can fail"),
+    ("Approve up to 2 x", "if it cannot"),
+    ("Approve", "otherwise"),
 )
+"""Each decision about a plan, and when it is taken; docs/report.md says the same."""
 RULES = {
     "mode": "no n above those that were run ({} mode)",
     "problems_per_batch": "B_p = {:,}",
@@ -73,7 +77,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         more.append(Paragraph(f"{before}{say.sentence(plan.verdict.sentence)}"))
     more.append(Items("What this rests on", tuple(_rests_on(material, plan))))
     if material.assumed_budget:
-        text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run."
+        text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run. To set it:"
         more.append(Missing(text, material.again(f"--budget {short(plan.budget.amount)}")))
     if not material.same_options:
         text = "The plan was made with options that its file does not keep: the numbers by budget below hold B_p = "
@@ -114,14 +118,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         sentence=f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}.",
         decision=decision,
         command=command,
-        facts=(
-            *_cost(material, plan),
-            *_expected(plan),
-            *_gained(plan),
-            *today,
-            *_lost(plan),
-        ),
-        rule="" if approval is None else RULE,
+        facts=(*_cost(material, plan), *_expected(plan), *_gained(plan), *today, *_lost(plan)),
+        rule=() if approval is None else RULE,
         more=tuple(more),
     )
 
@@ -167,10 +165,10 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
     elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
-        text += f"See the table below. Or accept n = {plan.group_size} as a bet. "
+        text += "The table below names what to run. "
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
-        text, command = f"{text}To ask {what}:", material.asking(option)
+        text, command = f"{text}Next, {what}:", material.asking(option)
     elif approval.kind != "do-not" and plan.stopping is not None and not material.assumed_budget:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
@@ -268,9 +266,6 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
         if fallen:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
-    if known is not None and known.ends_left_out:
-        ends = counted(len(known.ends_left_out), "run")
-        texts.append(f"The fit leaves out the ends of {ends} ({listed([*known.ends_left_out], 3)}).")
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"

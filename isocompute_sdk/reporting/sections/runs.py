@@ -57,7 +57,7 @@ def runs(material: Material) -> Section:
     elif not flat_runs(table, material.metric, material.eval_set):
         blocks.append(Paragraph(f"No problem was found in {counted(health.runs, 'run')}."))
     if not logged:
-        text = "No entropy, KL, length or gradient norm was logged, so most problems could not be looked for."
+        text = "No entropy, KL, length or gradient norm was logged, so most problems would go unseen. To watch runs:"
         blocks.append(Missing(text, "isocompute status FOLDER_OF_RUNS --watch"))
     held, trained, probed = (_lines(traces, quantity) for quantity in (REWARD, "train_reward", PROBE))
     beside = probed or trained

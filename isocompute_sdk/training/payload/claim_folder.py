@@ -2,9 +2,9 @@
 
     python3 claim_folder.py RUN_FOLDER        (in the folder to which the data paths are relative)
 
-Reads RUN_FOLDER/request.json and checks, before any data is read, the installed framework, the folder's path, that
-nothing trains there, that the inputs exist and, if RUN_FOLDER/started.json records an earlier start, that it was the
-same run with the same inputs, or that nothing was trained yet. Of the request it reads
+Reads RUN_FOLDER/.request.json.new, or request.json without it, and checks, before any data is read, the installed
+framework, the folder's path, that nothing trains there, that the inputs exist and, if RUN_FOLDER/started.json records
+an earlier start, that it was the same run with the same inputs, or that nothing was trained yet. It reads
 
 * framework, version: the package that must be installed;
 * misread_in_paths (optional): texts that the folder's path must not contain;
@@ -13,6 +13,7 @@ same run with the same inputs, or that nothing was trained yet. Of the request i
 
 Writes
 
+* request.json: what was read, once all checks have passed;
 * inputs.json: absolute path and SHA-256 of each input, and the name of the reward function if given;
 * attempts.jsonl: one line per start.
 
@@ -64,7 +65,8 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     Raises:
         InputError: an input is missing, or the folder cannot be used for this run.
     """
-    request = read_json(run_folder / "request.json")
+    asked, accepted = run_folder / ".request.json.new", run_folder / "request.json"
+    request = read_json(asked if asked.exists() else accepted)
     check_framework(request["framework"], request["version"])
     check_run_folder(run_folder, request["framework"], request.get("misread_in_paths", []))
     check_nobody_trains(run_folder)
@@ -78,6 +80,8 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     inputs: dict[str, Any] = {name: {"path": str(path), "sha256": digest_of(path)} for name, path in files.items()}
     inputs["reward"]["function"] = function
     check_same_run(run_folder, request, inputs)
+    if asked.exists():
+        asked.replace(accepted)
     write_json(run_folder / "inputs.json", inputs)
     note_start(run_folder)
 

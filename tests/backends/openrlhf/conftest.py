@@ -55,7 +55,7 @@ def prepare(tmp_path: Path) -> Callable[..., Path]:
         framework = {"framework": "OpenRLHF", "version": "0.11.2"}
         framework |= {"misread_in_paths": MISREAD_IN_PATHS}
         document = {**framework, "run": settings, "identity": settings | own, **own}
-        (folder / "request.json").write_text(json.dumps(document))
+        (folder / ".request.json.new").write_text(json.dumps(document))
         claim_folder.claim(folder, tmp_path)
         problem_rows.prepare(folder, prepare_rows.row)
         return folder

@@ -25,7 +25,7 @@ class LoggedRun:
 
     def begin(self, from_step: int = 0) -> int:
         """What the script does before training starts; returns the number of the attempt."""
-        (self.folder / "request.json").write_text(OpenRLHFBackend().documents(self.run)["request.json"])
+        (self.folder / ".request.json.new").write_text(OpenRLHFBackend().documents(self.run)["request.json"])
         if from_step:
             checkpoint = self.folder / "checkpoints" / "_actor" / f"global_step{from_step}"
             checkpoint.mkdir(parents=True)

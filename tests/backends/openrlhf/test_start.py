@@ -102,6 +102,7 @@ def test_a_folder_is_another_runs_from_its_first_update_on(prepare: Prepare, nam
     prepare(nodes=2)
     with pytest.raises(claim_folder.InputError, match=r"nodes.*--output-dir"):
         prepare(nodes=1)
+    assert json.loads((folder / "request.json").read_text())["nodes"] == 2
 
 
 @pytest.mark.parametrize("answer", ["text", 7, 1.5, None, True, ["a", 1], {"value": "x", "unit": "m"}, "ü\n\"'"])

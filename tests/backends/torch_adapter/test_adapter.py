@@ -55,7 +55,7 @@ def test_the_runner_reads_back_exactly_the_run_that_was_asked_for(tmp_path: Path
     configuration = load_configuration(folder)
     assert configuration.run == run
     assert configuration.options == TorchOptions.model_validate(run.options)
-    assert [path.name for path in folder.iterdir()] == ["run.json"]
+    assert [path.name for path in folder.iterdir()] == [".run.json.new"]
     assert start(run, tmp_path) == folder
 
 

@@ -201,8 +201,8 @@ def test_a_run_file_that_cannot_be_used(
     prepared: Callable[..., Path], capsys: pytest.CaptureFixture[str], change: dict[str, Any], says: str
 ) -> None:
     folder = prepared()
-    document = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**document, **change}))
+    document = json.loads((folder / ".run.json.new").read_text())
+    (folder / ".run.json.new").write_text(json.dumps({**document, **change}))
     assert main([str(folder)]) == 2
     assert says in capsys.readouterr().err
     assert not (folder / "metrics.jsonl").exists()

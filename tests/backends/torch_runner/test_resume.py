@@ -63,6 +63,7 @@ def test_a_folder_is_not_gone_on_with_by_another_run(
     status, output = start(folder)
     assert status == 2
     assert "run.json" in output
+    assert json.loads((folder / "run.json").read_text())["seed"] != 9
     prepared()
     Path("train.jsonl").write_text(Path("train.jsonl").read_text() + '{"prompt": "9+9=", "answer": "18"}\n')
     status, output = start(folder)

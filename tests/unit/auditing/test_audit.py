@@ -176,3 +176,14 @@ def test_an_audit_judges_by_the_fit_of_the_same_runs(repository: Path) -> None:
     (group,) = audit(runs).groups
     assert group.fits is not None
     assert group.fits.to_dict()["passport"] == fit(runs).to_dict()["passport"]
+
+
+def test_a_run_is_not_behind_by_what_its_curve_misses_of_it(repository: Path) -> None:
+    # The curve of n = 16 lies further below its evaluations than below the curve of the best n.
+    group = only(audit(RunSet.read(repository / "isocompute_sdk/laws/data/sweeps/llama-3.1-8b-easy.csv")))
+    assert group.fits is not None
+    assert group.fits.passport is not None
+    (run,) = [run for run in group.runs if run.group_size == 16]
+    assert run.behind is not None
+    assert -group.fits.passport.missed["16"] > run.behind.mean > 0.01
+    assert run.standing == "undecided"

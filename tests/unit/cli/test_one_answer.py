@@ -52,7 +52,13 @@ def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
     told = {run: (row["fault"], row["fault_rollouts"]) for run, row in status.items() if row["fault"] is not None}
     audited = [run for group in asked(isocompute, "audit")["groups"] for run in group["runs"]]
     assert told == {run["run_id"]: (run["fault"], run["fault_rollouts"]) for run in audited if run["fault"] is not None}
-    notes = [note for note in asked(isocompute, "fit")["notes"] if note["code"] in FALLS]
+    table = {
+        line.split()[0]: line for line in ok(isocompute("audit", "runs.csv", columns=400)).stdout.splitlines() if line
+    }
+    assert all(FELL[fault] in table[run] for run, (fault, _) in told.items())
+    every = asked(isocompute, "fit")["notes"]
+    assert not [run for note in every if note["code"] == "ends-left-out" for run in note["data"]["runs"] if run in told]
+    notes = [note for note in every if note["code"] in FALLS]
     noted = {run: (FALLS[note["code"]], at["rollouts"]) for note in notes for run, at in note["data"]["runs"].items()}
     assert told == noted
     for finding in asked(isocompute, "doctor")["runs"]:
@@ -171,7 +177,7 @@ def test_the_highest_evaluation_and_the_level_of_gains_are_told_apart(isocompute
         name: ok(isocompute(name, "runs.csv", *more, columns=400)).stdout
         for name, more in {"allocate": ("--budget", "2k"), "audit": (), "forecast": ("--run", "b")}.items()
     }
-    assert f"{level['reward']:.3f}, over 5 evaluations" in screens["allocate"]
+    assert f"{level['reward']:.3f} (5 evaluations" in screens["allocate"]
     for name in ("audit", "forecast"):
         assert "highest evaluation" in screens[name]
         assert f"{highest:.3f}" in screens[name]

@@ -25,8 +25,8 @@ PASTED = tuple(
         "  ",
         "next: ",
         "next, what a better model costs: ",
-        "or accept it as a bet: ",
-        "to accept it as a bet: ",
+        "or run this plan anyway: ",
+        "to run this plan anyway: ",
     )
 )
 

@@ -35,6 +35,8 @@ def test_figures_of_a_table_and_of_what_is_saved(isocompute: Command, tmp_path: 
     ok(isocompute("allocate", runs, "--budget", "2M", "--output", "plan.json"))
     said = json.loads(ok(isocompute("report", "plan.json", "--figure", "allocation", "-o", "b.pdf", "--json")).stdout)
     assert said["file"] == "b.pdf"
+    ok(isocompute("report", runs, "--figure", "curves", "--budget", "2M", "-o", "c.svg"))
+    assert b"plan: n =" in (tmp_path / "c.svg").read_bytes()
     assert (tmp_path / "b.pdf").read_bytes().startswith(b"%PDF")
 
 

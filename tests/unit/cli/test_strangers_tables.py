@@ -115,7 +115,7 @@ def test_what_the_doctor_says_is_next_reads_eight_runs(isocompute: Command, tmp_
     ok(isocompute(*words))
     if words[0] == "fit":
         ok(isocompute("doctor", *words[1:], "--output", "runs.parquet"))
-    runs = RunSet.read(tmp_path / "runs.parquet")
+    runs = RunSet.read(tmp_path / ("runs.parquet" if words[0] == "fit" else words[-1]))
     assert len(runs.run_ids) == 8
     assert sorted(info.group_size for info in runs.runs()) == sorted(n for n, _ in RUNS)
     series = runs.series("avg@4")
@@ -427,7 +427,7 @@ def test_files_of_one_name_are_runs_by_their_folders_with_the_settings_beside_th
     ok(isocompute(*next_of(done)))
     found = {
         run.run_id: (run.group_size, run.problems_per_batch, run.context["learning_rate"])
-        for run in RunSet.read(tmp_path / "runs.parquet").runs()
+        for run in RunSet.read(tmp_path / "logs.parquet").runs()
     }
     assert found == {f"g{n}/version_0/metrics": (n, 8, 0.0001) for n in (4, 8)}
 
@@ -497,11 +497,12 @@ def test_no_counter_is_suggested_for_a_setting(isocompute: Command, tmp_path: Pa
     assert "batch=problems_per_batch" not in isocompute("doctor", "t.csv", "--output", "out.jsonl").stderr
 
 
-def test_all_unknown_columns_of_a_long_table_are_named_at_once(isocompute: Command, tmp_path: Path) -> None:
+def test_unknown_columns_of_a_long_table_are_left_out_and_named(isocompute: Command, tmp_path: Path) -> None:
     long = eight_runs().drop(columns="entropy").rename(columns={"avg@4": "value"})
     long.assign(metric="avg@4", hours=1.5, picked=16).to_csv(tmp_path / "t.csv", index=False)
     done = isocompute("doctor", "t.csv")
-    assert isocompute(*next_of(done)).stdout.count("ready: 8 of 8") == 1
+    assert "hours, picked" in done.stdout
+    assert isocompute(*next_of(done)).returncode == 0
 
 
 def test_a_name_that_says_what_is_measured_is_the_reward(tmp_path: Path) -> None:

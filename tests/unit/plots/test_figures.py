@@ -191,6 +191,21 @@ def test_a_plan_is_drawn_at_its_own_b_p_with_its_interval(make_runs: Make) -> No
         plots.reward_curves(both, problems_per_batch=64)
 
 
+def test_beyond_all_runs_only_the_curve_of_the_plan_is_drawn(surface: Fits) -> None:
+    plan, last = iso.Planner(surface).allocate("40M", mode="conservative"), surface.largest_compute
+    assert last is not None
+    ax = plots.reward_curves(plan)
+    ends = {n: np.concatenate([data_of(one)[0] for one in of(ax, n)]).max() for n in surface.group_sizes}
+    assert ends.pop(plan.group_size) == pytest.approx(plan.compute, rel=0.01)
+    assert max(ends.values()) <= 1.02 * last
+
+
+def of(ax: Axes, n: int) -> list[Line2D]:
+    """The lines of one n that are drawn without marks."""
+    colour, _ = style.look(n)
+    return [one for one in ax.lines if one.get_color() == colour and one.get_marker() == "None"]
+
+
 def curves_of(ax: Axes, plan: Plan) -> list[Line2D]:
     colour = line(ax, f"n = {plan.group_size}").get_color()
     return [one for one in ax.lines if one.get_color() == colour and one.get_linestyle() != "None"]
@@ -223,6 +238,8 @@ def test_the_star_lies_on_what_plans_choose_and_inside_its_set(
         low, high = band_at(ax, 2e6)
         assert low <= plan.group_size * 1.01
         assert plan.group_size <= high * 1.01
+        every = [(one.group_size, one.odds.probability_best) for one in (plan, *plan.alternatives) if one.odds]
+        assert sum(chance for n, chance in every if low / 1.01 <= n <= high * 1.01) >= 0.8
     check_layout(ax.figure)  # type: ignore[arg-type]
 
 

@@ -60,6 +60,14 @@ def test_evaluations_draws_every_value_of_every_run(noisy: RunSet) -> None:
         plots.evaluations(noisy, "avg@9")
 
 
+def test_a_forecast_is_drawn_with_the_evaluations_of_its_run(noisy: RunSet) -> None:
+    run = noisy.series("avg@4")[0]
+    ax = iso.plot(iso.forecast(noisy.filter(metric="avg@4"), run.run_id))
+    seen = run.rollouts_T > 0
+    assert any(np.array_equal(x, run.rollouts_T[seen]) for x, _ in marks(ax))
+    check_layout(figure_of(ax))
+
+
 def test_coverage_has_a_panel_for_best_and_one_for_worst(noisy: RunSet) -> None:
     ax = plots.coverage(noisy)
     panels = figure_of(ax).axes

@@ -24,7 +24,7 @@ from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
-from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Notes, Page, Script, Table
+from isocompute_sdk.reporting.page import Answer, Block, Fact, Grid, Items, Missing, Notes, Page, Picture, Script, Table
 from isocompute_sdk.reporting.report import build
 from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.reporting.sections.first_screen import answer
@@ -35,6 +35,12 @@ SPEED = Throughput(step_overhead_seconds=20, rollouts_per_second=60, gpus=8, usd
 
 
 QUICK = {"draws": 24}
+
+
+def pictures(page: Page) -> tuple[Picture, ...]:
+    """Every picture on the page, in order."""
+    grids = [block.pictures if isinstance(block, Grid) else (block,) for block in page.blocks]
+    return tuple(one for grid in grids for one in grid if isinstance(one, Picture))
 
 
 def blocks(page: Page, name: str) -> tuple[Block, ...]:
@@ -177,7 +183,7 @@ def test_a_plan_without_its_fits_still_has_an_answer_and_its_notes(fits: Fits) -
     raw = Planner(fits).allocate("3M").to_dict(with_fits=False)
     page = build(gather(Plan.from_dict(raw), Asked()))
     assert page.slider() is None
-    assert page.pictures() == ()
+    assert pictures(page) == ()
     assert any(isinstance(block, Notes) for block in blocks(page, "sure"))
 
 
@@ -192,10 +198,10 @@ def test_runs_that_cannot_be_fitted_together_are_audited(make_runs: Callable[...
 
 def test_an_audit_and_its_saved_file_give_pages(make_runs: Callable[..., RunSet], tmp_path: Path) -> None:
     found = audit(make_runs())
-    curves = {one.name for one in page_of(found).pictures()}
+    curves = {one.name for one in pictures(page_of(found))}
     assert curves
     loaded = page_of(found.save(tmp_path / "audit.json"))
-    assert loaded.pictures() == ()
+    assert pictures(loaded) == ()
     assert page_of(found).answer.sentence == loaded.answer.sentence
     (group,) = found.groups
     assert group.equal_reward is not None
@@ -213,7 +219,7 @@ def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..
         make_runs(metric="train_reward", eval_set="train"),
     )
     page = build(replace(material, runs=runs))
-    assert {"best-4", "worst-4", "train-validation", "health-entropy"} <= {one.name for one in page.pictures()}
+    assert {"best-4", "worst-4", "train-validation", "health-entropy"} <= {one.name for one in pictures(page)}
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
@@ -282,8 +288,8 @@ def test_a_trained_run_is_in_the_picture_and_its_gain_is_measured_less_measured(
     ends = [one.value_T[-1] for one in RunSet.from_dict(fits.runs).series("avg@4")]
     gained = fact(trained.answer, "Gain over the best run before it")
     assert float(gained.value) == pytest.approx(0.7 - round(max(ends), 3))
-    assert [one.name for one in trained.pictures() if "trained" in one.svg] == ["curves"]
-    assert "trained" not in page.pictures()[0].svg
+    assert [one.name for one in pictures(trained) if "trained" in one.svg] == ["curves"]
+    assert "trained" not in pictures(page)[0].svg
 
 
 def test_nothing_is_predicted_where_no_run_rises(make_runs: Callable[..., RunSet]) -> None:
@@ -316,10 +322,10 @@ def test_a_campaign_has_a_page_from_its_first_minute_on(fits: Fits, tmp_path: Pa
     folder = campaign_folder(tmp_path, fits, None)
     planless = build(gather(folder, Asked()))
     assert planless.answer.tone == "neutral"
-    assert any(one.name == "curves" for one in planless.pictures())
+    assert any(one.name == "curves" for one in pictures(planless))
     (folder / "fits.json").unlink()
     begun = build(gather(folder, Asked()))
-    assert begun.pictures() == ()
+    assert pictures(begun) == ()
     assert [section.name for section in begun.sections] == ORDER
 
 

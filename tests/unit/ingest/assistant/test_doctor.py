@@ -69,7 +69,8 @@ def test_files_that_cannot_be_read_are_lines_too(messy: Path) -> None:
 
 def test_it_says_what_to_do_next(messy: Path) -> None:
     assert diagnose(messy).next == f"isocompute doctor {messy} --output map.yaml"
-    assert diagnose(messy / "good.csv").next == f"isocompute doctor {messy / 'good.csv'} --output runs.parquet"
+    good = messy / "good.csv"
+    assert diagnose(good).next == f"isocompute doctor {good} --output {messy.name}-good-csv.parquet"
     with pytest.raises(RecordError):
         diagnose(messy / "nowhere")
 

@@ -111,7 +111,7 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
     write_verl(tmp_path / "proj" / "exp.jsonl", range(61))
     write_events(tmp_path / "tensorboard_log" / "proj" / "exp", range(61), VERL)
     (tmp_path / "proj" / "config.yaml").write_text(verl_configuration(4, 32, "exp", "proj"))
-    assert diagnose(tmp_path).next.endswith("--output runs.parquet")
+    assert diagnose(tmp_path).next.endswith(".parquet")
     (info,) = RunSet.read(tmp_path).runs()
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
 

@@ -55,7 +55,7 @@ def test_a_trainers_console_is_read_by_its_bars(tmp_path: Path, text: bool, per_
     assert training.value_T.tolist() == [step / 100 for step in steps]
     (series,) = runs.series("avg@4")
     assert series.rollouts_T.tolist() == [80, 160, 240]
-    assert diagnose(tmp_path).next.endswith("--output runs.parquet")
+    assert diagnose(tmp_path).next.endswith(".parquet")
 
 
 @pytest.mark.parametrize("per_row", [1, 5])

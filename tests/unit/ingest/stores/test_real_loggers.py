@@ -29,7 +29,7 @@ def left(tmp_path: Path, *parts: str) -> Path:
 def check(folder: Path, n: int, problems: int, updates: int, *, spent: int | None = None) -> RunSet:
     """No question, one run, and rollouts that were counted by hand."""
     found = diagnose(folder)
-    assert found.next.endswith("--output runs.parquet"), [one.problems for one in found.runs]
+    assert found.next.endswith(".parquet"), [one.problems for one in found.runs]
     runs = RunSet.read(folder)
     (info,) = runs.runs()
     assert (info.group_size, info.problems_per_batch) == (n, problems)

@@ -46,6 +46,24 @@ def test_two_data_sets_are_not_pooled(tmp_path: Path) -> None:
     assert [run.context["train_data"] for run in runs.runs()] == ["gsm8k", "math"]
 
 
+def test_numbers_of_no_known_name_are_left_out_unless_they_may_tell_runs_apart(tmp_path: Path) -> None:
+    rows = [(n, 32, step, "avg@4", reward(step, n), step / 7, 5, n / 2) for n in (4, 8) for step in STEPS]
+    named = "n,bp,step,metric,value,hours,cap,decay"
+    table = write(tmp_path / "t.csv", named, rows)
+    for left_out in (None, {}):
+        with pytest.raises(RecordError, match="setting") as refused:
+            read(table, left_out=left_out)
+        assert refused.value.options == ("--ignore decay",)
+    left_out = dict[str, str]()
+    runs = read(table, ignore=["decay"], left_out=left_out)
+    assert (runs.metrics, len(runs)) == (("avg@4",), len(rows))
+    assert [note.data["columns"] for note in runs.notes] == [["hours", "cap"]]
+    assert "hours" in str(left_out)
+    slip = write(tmp_path / "slip.csv", named.replace("cap", "learnin_rate"), rows)
+    with pytest.raises(RecordError, match="learning_rate"):
+        read(slip, left_out={})
+
+
 def test_a_reward_of_the_training_set_is_no_evaluation(tmp_path: Path) -> None:
     rows = [("a", 8, 32, step, "train", "reward", reward(step)) for step in STEPS]
     runs = read(write(tmp_path / "t.csv", "run,n,bp,update_step,set,metric,reward", rows))
