@@ -258,7 +258,7 @@ class PlanningOptions(BudgetOptions):
             say(f"wrote {path}")
         if isinstance(found, BudgetFor) and found.budget is not None:
             typed = Typed(tuple(sys.argv[1:]))
-            say(f"{'next' if found.reachable else 'the bet'}: {typed.instead(budget_option(found.budget))}")
+            say(f"{'next' if found.reachable else 'to try it anyway'}: {typed.instead(budget_option(found.budget))}")
 
     def _saved(self, plan: Plan) -> list[Path]:
         saved = [] if self.output is None else [plan.save(self.output)]
