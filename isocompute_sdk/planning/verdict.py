@@ -10,7 +10,8 @@ from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
 from isocompute_sdk.phrases import counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
-from isocompute_sdk.planning.plan import Approval, Plan, Stopping, Verdict, Worth
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.plan_parts import Approval, Stopping, Verdict, Worth
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 
@@ -59,7 +60,10 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     for flat in fits.no_rise:
         return Verdict("undecided", flat.message), False
     if fits.only_size:
-        return Verdict("undecided", fits.only_size, doubts), True
+        batches = [(size, size * plan.problems_per_batch) for size in (4 * n, 2 * n, n // 2) if size > 1]
+        others = [size for size, batch in batches if not plan.hardware.refusal(batch)]
+        run = f"; a run of n = {others[0]} would tell" if others else ""
+        return Verdict("undecided", f"{fits.only_size}{run}", doubts), True
     equal = fits.tolerances.equal
     if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):
         chance = plan.stopping.chance_of_more

@@ -14,6 +14,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Hardware, Plan, Planner, RunSet, Throughput, fit, published_prior
+from isocompute_sdk.planning import change_plan
 from isocompute_sdk.planning.plan import VERDICTS
 from isocompute_sdk.reporting.wording import instead
 from tests.unit.sweeps import Make, codes, noisy
@@ -148,7 +149,6 @@ def test_a_flat_end_means_stop_spending_where_the_budget_is_near_the_runs(stoppi
     plan = stopping
     assert plan.verdict.kind == "stop-spending"
     assert plan.rollouts < 0.9 * 15e6
-    assert "rest-not-worthwhile" in codes(plan)
     assert plan.stopping is not None
     assert f"{plan.stopping.gain:.3f}" in plan.verdict.sentence
     assert f"{plan.stopping.chance_of_more:.0%}" in plan.verdict.sentence
@@ -298,10 +298,29 @@ def test_a_check_whose_floor_was_measured_already_is_where_the_approval_ends(clo
     assert kinds == {"check", "part"}
 
 
+def test_a_script_trains_what_is_approved_and_says_where_the_check_is(close_runs: Planner) -> None:
+    plan = close_runs.allocate("900k")
+    assert plan.approval is not None
+    assert plan.approval.kind == "part"
+    assert plan.approval.step is not None
+    step = plan.approval.step
+    whole = change_plan(plan, {"update_steps": plan.update_steps})
+    other_rate = change_plan(plan, {"learning_rate": 1e-6})
+    for one, trained in ((plan, step), (other_rate, step), (whole, plan.update_steps)):
+        script = one.launch_script(model="owner/model")
+        assert f'"update_steps": {trained},' in script
+        assert (f"step {step:,}" in script) == (trained == step)
+
+
 def test_a_plan_whose_last_half_is_not_worth_it_is_not_approved(close_runs: Planner) -> None:
     plans = [close_runs.allocate(budget) for budget in ("3M", "30M")]
     assert [plan.last_half is None for plan in plans] == [True, False]
     assert [plan.approval is not None and plan.approval.kind for plan in plans] == ["part", "do-not"]
+    assert plans[1].approval is not None
+    assert plans[1].approval.smaller is not None
+    smaller = close_runs.allocate(plans[1].approval.smaller).approval
+    assert smaller is not None
+    assert smaller.kind != "do-not"
     assert plans[1].last_half is not None
     assert float(f"{plans[1].last_half:.3f}") < 0.005
 
