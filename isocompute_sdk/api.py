@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from inspect import signature
@@ -367,8 +368,8 @@ def run_spec(
         reward: Python file with the reward function, `file.py` or `file.py:function`.
         output_dir: folder for everything the run writes.
         gpus: number of GPUs; by default that of the plan's throughput, or the most that the plan allows.
-        **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default), and options
-            of the backend.
+        **options: `seed`, `prompt_key`, `answer_key`, `evaluation` (the plan's own schedule by default),
+            `update_steps` (those that the plan's approval allows by default), and options of the backend.
 
     Raises:
         PlanError: no model is known.
@@ -384,8 +385,13 @@ def run_spec(
     chosen = model if model is not None else plan.model
     if chosen is None:
         raise PlanError("the plan names no model", "Add --model with a hub name or a local folder (model=).")
+    steps = options.pop("update_steps", None) or plan.approved_steps
+    evaluation = options.pop("evaluation", None) or plan.evaluation
+    if steps < plan.update_steps:
+        # The last step is the check.
+        evaluation = evaluation.replace(every_steps=min(evaluation.every_steps, steps))
     return RunSpec(
-        run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{plan.update_steps}",
+        run_id=f"n{plan.group_size}-bp{plan.problems_per_batch}-m{steps}",
         model=_text(chosen),
         data=Data(
             train=_text(train_data),
@@ -398,9 +404,9 @@ def run_spec(
         recipe=plan.recipe,
         group_size=plan.group_size,
         problems_per_batch=plan.problems_per_batch,
-        update_steps=plan.update_steps,
+        update_steps=steps,
         seed=options.pop("seed", 0),
-        evaluation=options.pop("evaluation", None) or plan.evaluation,
+        evaluation=evaluation,
         hardware=plan.hardware.replace(gpus=plan.gpus if gpus is None else gpus),
         backend=backend,
         options=options,
@@ -444,11 +450,11 @@ def differing_settings(plan: Plan, run: RunSpec) -> list[dict[str, Any]]:
 
 
 def _with_header(script: str, plan: Plan, differing: Sequence[Mapping[str, Any]]) -> str:
-    """The script with what was assumed and what differs as comments, before its notes or after its first line."""
+    """The script with its check, what was assumed and what differs as comments, before its notes or its second line."""
     from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, assumed, shown
     from isocompute_sdk.training.rendering import comment
 
-    lines: list[str] = []
+    lines = [*textwrap.wrap(plan.check, 98), ""] if plan.check else []
     if unknown := assumed(plan.settings):
         lines += ["ASSUMED: neither runs nor you gave these. Give yours: isocompute launch PLAN --change NAME=VALUE"]
         for row in unknown:

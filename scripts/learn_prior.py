@@ -94,7 +94,7 @@ class Fitted:
     def of(cls, known: Known, data: Data, prior: Prior) -> Fitted:
         """Fit the whole sweep."""
         found = Ensemble.of(data, prior)
-        return cls(known, data, found.members, found.weight_M, found.parameters_MP, found.covariance())
+        return cls(known, data, found.members, found.weight_M, found.surface_MP, found.covariance())
 
     def log_prior(self, prior: Prior) -> float:
         """Expected log density of the surface under a prior."""

@@ -35,7 +35,7 @@ from isocompute_sdk.auditing.backtest import CUTS, LEVEL, MIN_EVALUATIONS, Pilot
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import BatchedFit
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
-from isocompute_sdk.fitting.surface import data, posterior, surface
+from isocompute_sdk.fitting.surface import data, posterior
 from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.posterior import fit_surface
 from isocompute_sdk.fitting.surface.prior import Prior
@@ -111,8 +111,8 @@ def terms() -> Iterator[Term]:
         yield Term(f"shapes: {name}", patches=[_one_shape_less(name)])
     yield Term("members weighed by evidence", patches=[(PROBLEM, "log_evidence", _equally)])
     yield Term("second_rise", after=lambda fitted: replace(fitted, second_rise=None))
-    yield Term("second_rise: best@k", patches=[(surface, "best_rises", _always(None))])
-    yield Term("second_rise: OPEN", patches=[(surface, "_seen", _always(0.0))])
+    yield Term("second_rise: best@k", patches=[(posterior, "best_rises", _always(None))])
+    yield Term("second_rise: OPEN", patches=[(posterior, "_seen", _always(0.0))])
     yield Term("declines", after=lambda fitted: replace(fitted, declines=None))
     yield Term("departure", interval={"departure": 0.0})
     yield Term("midpoint_step: mean", _mean_0("midpoint_step"))

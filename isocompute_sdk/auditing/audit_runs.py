@@ -314,15 +314,12 @@ def _judge(field: Field, run: RunAudit, n_problems: float | None, path: Path, le
     if best != own:
         equal_D = np.exp(first_reach(np.log(path.compute_G), path.reward_DG, here_D)[0])
     tie = Tolerances(field.fits.bounds[1] - field.fits.bounds[0]).equal
-    # What the two curves miss of their own runs is no difference between them.
-    missed = {} if field.fits.passport is None else field.fits.passport.missed
-    off = min(missed.get(str(own[0]), 0.0) - missed.get(str(best[0]), 0.0), 0.0)
     standing: Standing = "undecided"
     if len(field.reach) == 1 and run.fault is None:
         standing = "alone"
     elif own == best and run.fault != "collapse":
         standing = "best"
-    elif behind.low + off > 0 and behind.mean + off > tie:
+    elif behind.low > 0 and behind.mean > tie:
         standing = "behind"
     elif behind.mean <= tie and behind.high <= SURE * tie:
         standing = "level"

@@ -17,7 +17,7 @@ from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.findings import FELL
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.phrases import counted, listed, short
-from isocompute_sdk.planning.plan import Alternative, Verdict
+from isocompute_sdk.planning.plan_parts import Alternative, Verdict
 
 _SAVED_INTERVAL = {
     "type": "object",

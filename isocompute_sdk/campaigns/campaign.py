@@ -283,6 +283,7 @@ class Campaign:
             prompt_key=study.data.prompt_key,
             answer_key=study.data.answer_key,
             evaluation=plan.evaluation,
+            update_steps=plan.update_steps,
             seed=seed,
         )
         run_id = f"plan-{run.run_id}"

@@ -98,7 +98,7 @@ def launch(
     if overrides or against is not None:
         # Standard output holds what is appended to a command.
         print("".join(f"{line}\n" for line in _before(chosen)), end="", file=sys.stderr)
-        _show_existing(run, overrides=overrides, against=against, json=json)
+        _show_existing(chosen, run, overrides=overrides, against=against, json=json)
         return
     text = api.launch_script(chosen, backend, **where, **options)
     unlike = api.differing_settings(chosen, run)
@@ -137,10 +137,18 @@ def launch(
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}" + (f"; {script} as it was is now {kept}" if kept is not None else ""))
-    for line in missing:
-        say(line)
     # Without its files it stops at once.
-    say(f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}")
+    first = f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}"
+    for line in [*missing, first, *_then(chosen, output_dir)]:
+        say(line)
+
+
+def _then(plan: Plan, output_dir: str) -> Iterator[str]:
+    """What to type when a plan that is approved in part was trained so far."""
+    from isocompute_sdk.reporting.wording import budget_option
+
+    if plan.approved_steps < plan.update_steps:
+        yield f"then: isocompute allocate RUNS {quote(output_dir)} {budget_option(plan.budget)} --output plan.json"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
@@ -157,10 +165,12 @@ def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
 
 
 def _before(plan: Plan) -> Iterator[str]:
-    """Why the plan is not approved, and what it trains with although neither the runs nor a person gave it."""
+    """Why the plan is not approved, its check, and what it trains with that neither the runs nor a person gave."""
     from isocompute_sdk.planning.plan import assumed_values
 
     yield from map(_in_a_line, _not_approved(plan))
+    if plan.check:
+        yield plan.check
     if values := assumed_values(plan):
         yield f"assumed, since neither the runs nor you gave them: {values}; yours: --change NAME=VALUE"
     if "learning_rate" in plan.assumed:
@@ -241,20 +251,25 @@ def _shown(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json: bool) -> None:
-    """Print the flags of a run, or what a script would run beside it.
+def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path | None, json: bool) -> None:
+    """Print the flags of a run, or what a script would run beside it; an assumed learning rate gives way to a script's.
 
     Raises:
         BackendError: preflight refuses the run, its backend has no command line, or the script cannot be read.
     """
     from isocompute_sdk.training import existing, registry
     from isocompute_sdk.training.backend import raise_if_refused
+    from isocompute_sdk.training.existing import COMPARED
 
     backend = registry.load(run.backend)
     raise_if_refused(backend.preflight(run), run.backend, run.run_id)
     settings = existing.settings_of(backend, run.backend, run)
-    flags = existing.overrides(settings)
     compared = None if against is None else existing.against(backend, run.backend, run, against)
+    said = [] if compared is None else [row for row in compared.rows if row.script is not None]
+    if "learning_rate" in plan.assumed:
+        rates = [row.evidence for row in said if row.name == "learning_rate"]
+        settings = [one for one in settings if not any(f"{one.name} =" in text for text in rates)]
+    flags = existing.overrides(settings)
     if json:
         found: dict[str, Any] = {"kind": "launch-overrides", "backend": run.backend, "overrides": flags}
         found["settings"] = [asdict(one) for one in settings if one.of_plan]
@@ -273,9 +288,15 @@ def _show_existing(run: RunSpec, *, overrides: bool, against: Path | None, json:
             theirs, ours = ("not said" if one is None else printable(_shown(one)) for one in (row.script, row.plan))
             lines.append(("!" if row.script is not None and not row.same else " ", row.name, theirs, ours, where))
         say("\n".join(aligned(lines)))
-        said = [row for row in compared.rows if row.script is not None]
         different, silent = sum(not row.same for row in said), len(compared.rows) - len(said)
         say(f"{different} of {counted(len(said), 'setting')} in {name} differ (marked !)")
+        set_ = [one.name for one in settings if one.of_plan]
+        kept = [
+            row for row in said if not row.same and row.name in COMPARED and not any(n in row.evidence for n in set_)
+        ]
+        if kept:
+            values = ", ".join(f"{row.name} = {_shown(row.script)}" for row in kept)
+            say(printable(f"the flags of the plan leave as in {name}: {values}"))
         if silent:
             say(f"{silent} not said there: the framework's default holds, or what your command adds")
         for gap in compared.gaps:

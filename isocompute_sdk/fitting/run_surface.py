@@ -1,8 +1,7 @@
 """`RunSurface`: the surface that predicts one run; `LiveRun`: that run while it goes on, and what is wrong with it.
 
-The surface is that of the sweep seen by the run: a run has its own gain and its own midpoint. Given a draw of the
-surface both are linear in the run's residuals, so that their posterior is a normal distribution with two dimensions. A
-run that fell keeps its own onset.
+The surface is that of the sweep seen by the run: a run has its own gain and its own midpoint, drawn for each draw of
+the surface. A run that fell keeps its own onset.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch
 from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, BestAtK, PreparedRun, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, bin_covariance, fit_surface, run_share
+from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, NEAR_TOP, bin_covariance, fit_surface, run_curve
 from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
-from isocompute_sdk.fitting.surface.surface import Declines, Surface, curve_and_slopes, logistic
+from isocompute_sdk.fitting.surface.surface import Declines, Surface, logistic
 from isocompute_sdk.notes import Note
 
 if TYPE_CHECKING:
@@ -74,27 +74,39 @@ class RunSurface:
 
 
 def _for_run(surface: Surface, run: PreparedRun, rng: np.random.Generator) -> Surface:
-    """The surface with each draw moved by what the run's own gain and midpoint add."""
+    """The surface with each draw moved by the run's own gain and midpoint, drawn as the surface itself is."""
     layout, nan = surface.layout, float("nan")
     place = (np.array([float(value or nan)]) for value in (run.problems_per_batch, run.n_problems))
-    design = layout.design(np.log2([float(run.group_size)]), *place)[0]
-    curve_D4 = surface.parameters_DP @ design.T
-    residual_DJ = np.empty((len(curve_D4), len(run.log_compute_J)))
-    effect_DJ2 = np.empty((*residual_DJ.shape, 2))
+    curve_D4 = surface.parameters_DP @ layout.design(np.log2([float(run.group_size)]), *place)[0].T
+    whiten, shape_D = np.linalg.inv(np.linalg.cholesky(bin_covariance(run))), np.array(surface.shape_D)
+    noise_DT = rng.standard_normal((len(curve_D4), len(run.reward_J) + 2))
+
+    def curves(effects_K2: Array, index: Indices) -> tuple[Array, Array]:
+        value, slopes = np.empty((len(index), len(run.reward_J))), np.empty((len(index), 6, len(run.reward_J)))
+        for name in dict.fromkeys(surface.shape_D):
+            chosen = shape_D[index] == name
+            value[chosen], slopes[chosen] = run_curve(
+                name,
+                curve_D4[index[chosen]],
+                effects_K2[chosen],
+                run.log_compute_J,
+                layout.top,
+                surface.run_share,
+                surface.run_midpoint,
+            )
+        return value, slopes
+
+    def residual(effects_K2: Array, index: Indices) -> Array:
+        off = (curves(effects_K2, index)[0] - run.reward_J) @ whiten.T
+        return np.concatenate([off, effects_K2], axis=1) - noise_DT[index]
+
+    def jacobian(effects_K2: Array, index: Indices) -> Array:
+        own = np.broadcast_to(np.eye(2), (len(index), 2, 2))
+        return np.concatenate([curves(effects_K2, index)[1][:, 4:] @ whiten.T, own], axis=2)
+
+    drawn_D2 = least_squares_batch(residual, jacobian, np.zeros((len(curve_D4), 2))).parameters_NP
     won_D = logistic(curve_D4[:, 1])
-    share_D = run_share(surface.run_share, won_D)
-    for name in dict.fromkeys(surface.shape_D):
-        chosen = np.array(surface.shape_D) == name
-        value, slopes = curve_and_slopes(name, curve_D4[chosen][:, None, :], run.log_compute_J, layout.top)
-        residual_DJ[chosen] = run.reward_J - value
-        effect_DJ2[chosen, :, 0] = share_D[chosen, None] * (value - curve_D4[chosen, :1])
-        effect_DJ2[chosen, :, 1] = surface.run_midpoint * slopes[:, 2, :]
-    inverse = np.linalg.inv(bin_covariance(run))
-    weighted_D2J = effect_DJ2.transpose(0, 2, 1) @ inverse
-    precision_D22 = np.eye(2) + weighted_D2J @ effect_DJ2
-    mean_D2 = np.linalg.solve(precision_D22, weighted_D2J @ residual_DJ[..., None])[..., 0]
-    factor = np.linalg.cholesky(np.linalg.inv(precision_D22))
-    drawn_D2 = mean_D2 + (factor @ rng.standard_normal((*mean_D2.shape, 1)))[..., 0]
+    share_D = surface.run_share * np.clip((1.0 - won_D) / NEAR_TOP, 0.0, 1.0)
     moved_D = np.clip(won_D * (1.0 + share_D * drawn_D2[:, 0]), 1e-9, 1.0 - 1e-9)
     knots = len(layout.knots_K)
     parameters_DP = surface.parameters_DP.copy()

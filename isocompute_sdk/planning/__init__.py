@@ -4,7 +4,8 @@ from isocompute_sdk.planning.changes import change_plan, differences
 from isocompute_sdk.planning.comparing import PlanComparison
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns
 from isocompute_sdk.planning.pilot_design import PilotDesign
-from isocompute_sdk.planning.plan import Alternative, Odds, Plan, Verdict
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.plan_parts import Alternative, Odds, Verdict
 from isocompute_sdk.planning.planner import Planner
 from isocompute_sdk.planning.questions import BudgetFor, Marginal
 from isocompute_sdk.planning.replan import Option, Replan

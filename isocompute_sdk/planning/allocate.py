@@ -23,7 +23,7 @@ from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, odds_of_draws
 from isocompute_sdk.fitting.surface.surface import OCTAVES_ABOVE
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED, same_model
-from isocompute_sdk.planning.plan import Stopping
+from isocompute_sdk.planning.plan_parts import Stopping
 from isocompute_sdk.planning.pricing import (
     EVALUATION_SHARE,
     Candidate,
@@ -456,8 +456,6 @@ def _worthwhile(resolved: Resolved, whole: Choice) -> Choice | None:
     seen = fits.largest_compute
     stopping = Stopping(
         gain=full - float(chosen.reward or 0.0),
-        tolerance=tolerance,
-        worthwhile=whole.pricing.cost(trimmed.rollouts_per_batch, fewer),
         extrapolation=None if seen is None else resolved.compute(best.rollouts) / seen,
         end_seen=end_seen,
         chance_of_more=chance,

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, multiple, short, small
+from isocompute_sdk.phrases import counted, multiple, short
 from isocompute_sdk.planning.allocate import Choice, Resolved
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import same_model
-from isocompute_sdk.planning.plan import Plan, Stopping
-from isocompute_sdk.planning.pricing import Candidate, amount_text
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.pricing import Candidate
 from isocompute_sdk.specs import Budget, Recipe, Throughput
 from isocompute_sdk.tolerances import NEAR
 
@@ -57,8 +57,6 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     for one in plan.alternatives:
         if one.kind == "best-by-curves" and one.expected_loss is not None:
             notes.append(curves_disagree(chosen.group_size, one.group_size, -one.expected_loss))
-    if choice.stopping is not None:
-        notes.append(rest_not_worthwhile(choice.stopping, plan.budget))
     return notes
 
 
@@ -172,24 +170,6 @@ def beyond_grid(n: int, largest: int, smallest: int) -> Iterator[Note]:
         f"n = {n} lies outside the group sizes that were run ({smallest} to {largest}); the best of those that were "
         f"run is among the alternatives.",
         {"group_size": n, "grid": [smallest, largest]},
-    )
-
-
-def rest_not_worthwhile(found: Stopping, budget: Budget) -> Note:
-    """The curves are flat: the rest of the budget is predicted to add almost nothing."""
-    spent, whole = (amount_text(amount, budget.unit) for amount in (found.worthwhile, budget.available))
-    return Note(
-        "rest-not-worthwhile",
-        "warning",
-        f"{spent} of {whole} are planned: the rest is predicted to add {small(found.gain)} of reward. --spend all uses "
-        "everything.",
-        {
-            "predicted_gain": found.gain,
-            "tolerance": found.tolerance,
-            "worthwhile": found.worthwhile,
-            "unit": budget.unit,
-            "chance_of_more": found.chance_of_more,
-        },
     )
 
 

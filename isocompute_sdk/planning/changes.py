@@ -13,7 +13,8 @@ from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.inheritance import again, given_by_hand, planned_values
-from isocompute_sdk.planning.plan import Alternative, Plan, Verdict
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.plan_parts import Alternative, Verdict
 from isocompute_sdk.planning.planner import Planner
 from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Candidate, Fixed, Pricing, amount_text
 from isocompute_sdk.specs import Budget, Recipe
@@ -70,7 +71,6 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
         new = plan_for(planner, chosen, request, pricing)
     rewards = plan.predicted_reward, new.predicted_reward
     if same:
-        kept = [] if plan.stopping is None else [caveats.rest_not_worthwhile(plan.stopping, plan.budget)]
         new = replace(
             new,
             verdict=plan.verdict,
@@ -79,9 +79,9 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
             stopping=plan.stopping,
             next_runs=plan.next_runs,
             odds=plan.odds,
+            approval=None if "update_steps" in given else plan.approval,
         )
     else:
-        kept = []
         loss = None if rewards[0] is None or rewards[1] is None else rewards[1] - rewards[0]
         kind = "near-tie" if loss is not None and abs(loss) <= Tolerances(new.span).equal else "before-change"
         others = (Alternative(kind, plan.group_size, plan.problems_per_batch, plan.update_steps, rewards[0], loss),)
@@ -92,7 +92,6 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
         caveats.changed_by_hand(asked, rewards, new.metric, recipe=plan.recipe != new.recipe),
         *new.notes,
         *(note for note in plan.notes if note.code in ("other-metric-without-plan", "changed-by-hand")),
-        *kept,
         *caveats.metrics_disagree(new.group_size, dict(plan.other_metrics)),
     ]
     return replace(new, notes=unique(notes))

@@ -110,7 +110,7 @@ class PlanComparison(Answer):
             ends = (amount_text(end, unit) for end in (self.equal_reward.low, self.equal_reward.high))
             about = f" ({' to '.join(ends)}){about}"
         parts = {name: at for name, at in self.at_equal.items() if not self._is_plan(at)}
-        chance = "" if self.probability is None else f", a gain with probability {self.probability:.0%}"
+        chance = "" if self.probability is None else f"; {self._plan} higher with probability {self.probability:.0%}"
         lines = [
             self.verdict,
             f"{self._plan:<15} n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}: predicted "

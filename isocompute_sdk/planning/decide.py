@@ -31,7 +31,8 @@ from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
-from isocompute_sdk.planning.plan import Alternative, Gain, Odds, Plan, Verdict
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.plan_parts import Alternative, Gain, Odds, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, candidates, ends_batch
 from isocompute_sdk.planning.verdict import approval_of, verdict_of, with_first, worth_of
 from isocompute_sdk.tolerances import EQUAL, LEVEL
@@ -67,7 +68,21 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
         ]
     )
     plan = replace(plan, notes=notes)
-    return replace(plan, approval=approval_of(plan))
+    approval = approval_of(plan)
+    if approval.kind == "do-not" and plan.last_half is not None and request.slots:
+        approval = replace(approval, smaller=_smaller(basis, request, plan))
+    return replace(plan, approval=approval)
+
+
+def _smaller(basis: Basis, request: Request, plan: Plan) -> float | None:
+    """The largest of a half, a quarter, ... of what a plan costs whose own plan is approved; None without."""
+    budget = plan.budget.with_amount(plan.budget.committed + plan.cost / 2)
+    try:
+        half = decide(basis, replace(request, budget=budget)).approval
+    except PlanError:
+        return None
+    assert half is not None, "a new plan has one"
+    return half.smaller if half.kind == "do-not" else budget.amount
 
 
 def _other_metrics(basis: Basis, request: Request) -> dict[str, int | str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import PlainSerializer
@@ -14,13 +14,13 @@ from isocompute_sdk import notebook, upward
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fit_parts import Measured
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.phrases import counted, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
+from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Verdict
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.sweep import Sized
@@ -39,123 +39,6 @@ GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude
 
 SavedFits = Annotated[Fits, Converted(lambda fits: fits.to_dict(with_runs=False), Fits.from_dict)]
 """Fits, saved without their table of runs."""
-
-VerdictKind = Literal[
-    "clear", "tie", "hardly-matters", "likely", "measure-first", "undecided", "stop-spending", "borrowed"
-]
-"""`clear`: one n is ahead; `tie`: others are predicted within a tie of it; `hardly-matters`: every n that was run is;
-`likely`: the n with the highest expected reward, though another may well be the best; `measure-first`: the same, and
-runs made first are worth their cost; `undecided`: the runs cannot decide, because a wrong choice probably costs more
-than a tie; `stop-spending`: the rest of the budget adds almost nothing, and that is certain; `borrowed`: the plan rests
-on no runs of the user's own."""
-
-Worth = Literal["worth-it", "not-worth-it", "cannot-tell"]
-"""Whether a doubling of the budget is predicted to add as much as the last half of a plan's budget must add."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How decisively the data support n."""
-
-    kind: VerdictKind
-    sentence: str
-    """The finding in plain words, with numbers and what to do."""
-    doubts: tuple[str, ...] = ()
-    """Codes of the notes for which no n counts as decided."""
-
-
-@dataclass(frozen=True)
-class Odds:
-    """How good one n is with the whole budget, over the draws of a surface."""
-
-    probability_best: float
-    """Share of the draws in which it is the best."""
-    near_best: float
-    """Share of the draws in which it is equal to the best."""
-    expected_loss: float
-    """Reward expected to be lost against the best n of each draw."""
-
-
-@dataclass(frozen=True)
-class Alternative(Sized):
-    """Another allocation worth knowing about, at the same budget."""
-
-    kind: str
-    """`near-tie`; `close`: within a tie too, but never run, or ahead or behind by the 80 % interval of the difference;
-    `on-grid`, `beyond-grid`, `best-by-curves`, `next-power-of-two` or `other`; of a plan that a person
-    changed `before-change`."""
-    group_size: int
-    problems_per_batch: int
-    update_steps: int
-    predicted_reward: float | None = None
-    """Predicted reward; None if the fits cannot predict it."""
-    expected_loss: float | None = None
-    """Predicted loss of reward against the plan (for a prior, of a share of the gain); negative if it is better."""
-    odds: Odds | None = None
-    """None without a surface."""
-
-
-@dataclass(frozen=True)
-class Stopping:
-    """What a plan leaves of its budget because it would add almost nothing."""
-
-    gain: float
-    """Reward that the rest is predicted to add."""
-    tolerance: float
-    """What counts as almost nothing."""
-    worthwhile: float
-    """What the plan spends, in the budget's unit."""
-    extrapolation: float | None
-    """Compute of the whole budget over the largest that was run; None without runs."""
-    end_seen: bool
-    """Whether the runs show the plateau, or that rewards fall."""
-    chance_of_more: float | None
-    """Probability that any n gains more than equal from the rest; None without a surface."""
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What the plan gains over the best checkpoint of the runs so far."""
-
-    best: Measured
-    gain: float
-    """Predicted reward of the plan less that."""
-    interval: tuple[float, float] | None
-    """80 % interval of `gain`; None without draws."""
-    probability: float | None
-    """That `gain` is positive, over the same draws; None without draws."""
-
-
-@dataclass(frozen=True)
-class Approval:
-    """What whoever pays is asked to do."""
-
-    kind: Literal["approve", "check", "part", "do-not"]
-    """`check`: approve, and look at one evaluation before the rest is spent; `part`: approve up to that one only."""
-    reason: str
-    """The rule that decided, with its numbers."""
-    step: int | None = None
-    """Update step of the check."""
-    expected: float | None = None
-    """Reward expected there."""
-    lowest: float | None = None
-    """Reward below which to stop there: one run in ten measures less. None if unknown."""
-
-    @property
-    def label(self) -> str:
-        """What is asked, in a few words."""
-        check = f"Approve with a check at step {self.step or 1:,}"
-        fixed = {"approve": "Approve", "check": check, "do-not": "Do not approve yet"}
-        return fixed.get(self.kind, f"Approve up to step {self.step or 1:,} only")
-
-    @property
-    def finding(self) -> str:
-        """What the check should find, and what follows; empty without a check."""
-        if self.step is None:
-            return ""
-        told = [] if self.expected is None else [f"we expect {self.expected:.3f} there"]
-        told += [] if self.lowest is None else [f"stop below {self.lowest:.3f}"]
-        return ", ".join(told + (["else plan again with this run"] if self.kind == "part" else []))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,6 +186,23 @@ class Plan(Sized, Saved):
     def gains_nothing(self) -> bool:
         """Whether a run so far stood as high as is predicted of the plan."""
         return self.gain is not None and self.gain.gain <= Tolerances(self.span).nothing
+
+    @property
+    def approved_steps(self) -> int:
+        """Update steps that its script trains: M, or those up to the check of a plan that is approved in part."""
+        approval = self.approval
+        return approval.step if approval and approval.kind == "part" and approval.step else self.update_steps
+
+    @property
+    def check(self) -> str:
+        """Where to look while it trains, what should be found there, and what its script trains; empty if nowhere."""
+        if self.approval is None or self.approval.step is None:
+            return ""
+        text, steps = f"{self.approval.label}: {self.approval.finding}", self.approved_steps
+        if steps == self.update_steps:
+            return text
+        trained = f"the script trains {steps:,} of {self.update_steps:,} steps"
+        return f"{text}; {trained} (all: --change update_steps={self.update_steps})"
 
     def reward_draws(self) -> Array:
         """Predicted rewards by draw of the fits.
@@ -542,7 +442,7 @@ def _cost(plan: Plan) -> str:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
     if plan.stopping is not None:
-        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)}"
+        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)} (--spend all)"
     late = "; the deadline allows no more" if "deadline" in plan.binding else ""
     return f"{text}, {share:.1%} of the budget{late}"
 
@@ -579,8 +479,11 @@ def _gain(plan: Plan) -> list[tuple[str, str]]:
     if plan.gain is None or plan.predicted_reward is None or refused:
         return []
     text = f"{round(plan.predicted_reward, 3) - round(plan.gain.best.reward, 3) + 0.0:+.3f} over the best run so far"
-    chance = plan.gain.probability
-    return [("gain", text if chance is None else f"{text}; higher with probability {chance:.0%}")]
+    if plan.gain.interval is not None:
+        text += " (80 % {:+.3f} to {:+.3f}); higher with probability {:.0%}".format(
+            *plan.gain.interval, plan.gain.probability
+        )
+    return [("gain", text)]
 
 
 def _evaluation(plan: Plan) -> str:

@@ -20,7 +20,8 @@ from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Options, Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import decide
-from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan, Worth
+from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
+from isocompute_sdk.planning.plan_parts import Worth
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.planning.verdict import worth_of
 from isocompute_sdk.records.reward_metrics import no_rise_words
@@ -199,6 +200,8 @@ class BudgetFor(Answer):
     """False if the fits give no intervals."""
     measured: Measured | None = None
     """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward_high`."""
+    bet: float | None = None
+    """`largest`, if its plan may reach the reward and is predicted above the best run so far; else None."""
 
     @property
     def reachable(self) -> bool:
@@ -220,7 +223,7 @@ class BudgetFor(Answer):
         elif self.expected is not None:
             lines.append("no interval: these fits have none")
         else:
-            alone = "does not reach it" if self._out else f"is a bet: --budget {self.largest:.0f}"
+            alone = "is not expected to help" if self.bet is None else "is a bet"
             lines.append(f"next          change the recipe, the problems or the model; more compute alone {alone}")
         if self.plan is not None:
             p = self.plan
@@ -229,6 +232,15 @@ class BudgetFor(Answer):
                 f"{p.rollouts:,} rollouts, predicted {p.predicted_reward:.3f}"
             )
         return lines
+
+    @property
+    def budget(self) -> Budget | None:
+        """What to plan for the reward: the expected budget, else the largest, as a bet; None where neither helps."""
+        amount = self.bet if self.expected is None else self.expected
+        if amount is None or self.reward <= self.base_reward:
+            return None
+        exact: Any = math.ceil(amount) if self.unit in ("rollouts", "tokens") else float(f"{amount:.4g}")
+        return Budget(**{self.unit: exact})
 
     @property
     def _out(self) -> bool:
@@ -302,6 +314,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         largest_reward=at_most[0],
         largest_reward_high=high_most,
         has_interval=has_interval,
+        bet=most if high_most >= reward and (best is None or at_most[0] > best.reward) else None,
         measured=best if best is not None and best.reward >= min(reward, high_most) else None,
     )
 

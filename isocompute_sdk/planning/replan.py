@@ -26,7 +26,8 @@ from isocompute_sdk.phrases import multiple
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import plan_for
-from isocompute_sdk.planning.plan import Plan, Verdict
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.plan_parts import Verdict
 from isocompute_sdk.planning.pricing import Candidate
 from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.specs import Budget

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
-from isocompute_sdk.phrases import counted, joined, multiple, off, small
+from isocompute_sdk.phrases import counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
-from isocompute_sdk.planning.plan import Approval, Plan, Stopping, Verdict, Worth
+from isocompute_sdk.planning.plan import Plan
+from isocompute_sdk.planning.plan_parts import Approval, Stopping, Verdict, Worth
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 
@@ -43,8 +44,7 @@ def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     verdict, is_open = _verdict(plan, odds)
     if not verdict.doubts:
         return verdict, is_open
-    words = DOUBTS | ({"backtest-missed": missed} if (missed := _missed(plan)) else {})
-    why = joined([words[code] for code in verdict.doubts])
+    why = joined([DOUBTS[code] for code in verdict.doubts])
     return replace(verdict, sentence=f"{verdict.sentence}; doubtful because {why}"), is_open
 
 
@@ -53,15 +53,17 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     fits, n = plan.fits, plan.group_size
     assert fits is not None, "a new plan holds its fits"
     far = plan.extrapolation is not None and plan.extrapolation > FAR
-    missed = ("backtest-missed",) if _missed(plan) and "backtest-missed" not in fits.doubts else ()
-    doubts = (*fits.doubts, *missed, *(("extrapolation-beyond-3x",) if far else ()))
+    doubts = (*fits.doubts, *(("extrapolation-beyond-3x",) if far else ()))
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
         return Verdict("borrowed", f"n = {n} is borrowed from {whose}", doubts), True
     for flat in fits.no_rise:
         return Verdict("undecided", flat.message), False
     if fits.only_size:
-        return Verdict("undecided", fits.only_size, doubts), True
+        batches = [(size, size * plan.problems_per_batch) for size in (4 * n, 2 * n, n // 2) if size > 1]
+        others = [size for size, batch in batches if not plan.hardware.refusal(batch)]
+        run = f"; a run of n = {others[0]} would tell" if others else ""
+        return Verdict("undecided", f"{fits.only_size}{run}", doubts), True
     equal = fits.tolerances.equal
     if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):
         chance = plan.stopping.chance_of_more
@@ -73,18 +75,6 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return _by_odds(plan, odds, doubts)
     found = _tie(plan, equal) or Verdict("clear", f"n = {n} is ahead of every other n tried")
     return replace(found, kind="undecided", doubts=doubts) if far else found, False
-
-
-def _missed(plan: Plan) -> str:
-    """The curve that misses what was measured by most, if that is more than n is ahead by; empty if none does."""
-    known = None if plan.fits is None else plan.fits.passport
-    rivals = [one.predicted_reward for one in plan.alternatives if one.predicted_reward is not None]
-    if known is None or not known.missed or plan.predicted_reward is None or not rivals:
-        return ""
-    n, error = max(known.missed.items(), key=lambda pair: abs(pair[1]))
-    if abs(error) <= plan.predicted_reward - max(rivals):
-        return ""
-    return f"the curve of n = {n} is {off(error)} at its last evaluations"
 
 
 def _tie(plan: Plan, equal: float) -> Verdict | None:

@@ -10,7 +10,6 @@ from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
 from isocompute_sdk.planning.verdict import better_reward
 from isocompute_sdk.specs import Budget
-from isocompute_sdk.tolerances import Tolerances
 
 OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
 """Codes of notes about fitted curves, which mean nothing where no run rises."""
@@ -30,14 +29,12 @@ def budget_option(budget: Budget) -> str:
 
 def instead(plan: Plan) -> tuple[str, str] | None:
     """What to ask in place of a plan that is not worth its cost, in words and as an option; None of other plans."""
-    better, close = better_reward(plan), Tolerances(plan.span).nothing
-    # A plan of half the steps would gain nothing.
-    half_gains = plan.gain is None or plan.gain.gain - (plan.last_half or 0.0) > close
-    if plan.gains_nothing or not half_gains:
-        return None if better is None else ("what a better model costs", f"--for-reward {round(better, 3):g}")
-    if plan.last_half is not None:
-        return "half the budget", budget_option(plan.budget.with_amount(plan.budget.committed + plan.cost / 2))
-    return None
+    if plan.approval is not None and plan.approval.smaller is not None:
+        budget = plan.budget.with_amount(plan.approval.smaller)
+        return f"what {amount(budget.amount, budget.unit)} buy", budget_option(budget)
+    if (not plan.gains_nothing and plan.last_half is None) or (better := better_reward(plan)) is None:
+        return None
+    return "what a better model costs", f"--for-reward {round(better, 3):g}"
 
 
 def costs(found: Mapping[str, float], unit: str) -> str:

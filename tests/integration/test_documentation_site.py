@@ -13,7 +13,7 @@ import pytest
 import isocompute_sdk
 from isocompute_sdk.cli.app import app
 from isocompute_sdk.laws.catalogue import published_names
-from isocompute_sdk.planning.plan import VerdictKind
+from isocompute_sdk.planning.plan_parts import VerdictKind
 from isocompute_sdk.specs import Study, json_schema, load_study
 from isocompute_sdk.specs.study import available, executor_type
 

@@ -245,6 +245,9 @@ class PlanningOptions(BudgetOptions):
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:
         """Print an answer; save its plan with --output, draw it with --plot."""
+        from isocompute_sdk.planning import BudgetFor
+        from isocompute_sdk.reporting.wording import budget_option
+
         saved = [] if found.plan is None else self._saved(found.plan)
         if self.json:
             emit_json(found.to_dict())
@@ -253,6 +256,9 @@ class PlanningOptions(BudgetOptions):
         print_notes(found.notes)
         for path in saved:
             say(f"wrote {path}")
+        if isinstance(found, BudgetFor) and found.budget is not None:
+            typed = Typed(tuple(sys.argv[1:]))
+            say(f"{'next' if found.reachable else 'to try it anyway'}: {typed.instead(budget_option(found.budget))}")
 
     def _saved(self, plan: Plan) -> list[Path]:
         saved = [] if self.output is None else [plan.save(self.output)]

@@ -34,7 +34,7 @@ class Typed:
 
     def instead(self, option: str) -> str:
         """The same command with another question: `--for-reward` or `--budget` with its value, quoted for a shell."""
-        gone = () if option.startswith("--budget") else ("--deadline", "--mode")
+        gone = ("--for-reward", "--reward-unit") if option.startswith("--budget") else ("--deadline", "--mode")
         return f"isocompute {shlex.join(without(self.words, (*SHOWN, '--budget', *gone)))} {option}"
 
     def asking(self, command: str, *options: str) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field
 from isocompute_sdk import notebook
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
-from isocompute_sdk.fitting.surface.data import SIGNIFICANT, WINDOW, PreparedRun
+from isocompute_sdk.fitting.surface.data import WINDOW, PreparedRun
 from isocompute_sdk.fitting.surface.posterior import RISEN, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import Surface
@@ -114,8 +114,6 @@ class Passport:
     """Runs of which the end is left out, as it lies below the best level; the compute up to which they count."""
     evaluations: Count
     """Evaluations of all runs after step 0, up to any fall."""
-    missed: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Curves, by n, that miss the last third of the evaluations kept: by how much they lie above their mean."""
 
     @property
     def least_rise_seen(self) -> float:
@@ -205,10 +203,6 @@ class Passport:
             )
             numbers = {"coverage": test.coverage, "rms_error": test.rms_error}
             notes.append(Note("backtest-missed", "warning", text, numbers))
-        if self.missed:
-            named = ", ".join(f"n = {n}: {off(error)}" for n, error in self.missed.items())
-            text = f"Curves miss the last third of what was measured: {named}. Longer runs would show which is right."
-            notes.append(Note("backtest-missed", "warning", text, {"missed": dict(self.missed)}))
         if self.least_rise_seen < LITTLE_RISE:
             text = (
                 f"The runs end early: none has shown more than {self.rise_seen[1]:.0%} of the rise that the fit "
@@ -244,23 +238,7 @@ def passport(surface: Surface, prepared: Sequence[PreparedRun], test: Backtest |
         outlying_evaluations={run.run_id: run.outliers for run in prepared if run.outliers},
         ends_left_out={run.run_id: run.fault_compute for run in prepared if run.fault_compute is not None},
         evaluations=max(sum(int(run.count_J.sum()) for run in prepared), 1),
-        missed=_missed(surface, runs),
     )
-
-
-def _missed(surface: Surface, runs: Sequence[PreparedRun]) -> dict[str, float]:
-    """Curves that lie off the mean of their last evaluations by more than equal and `SIGNIFICANT` standard errors."""
-    found: dict[int, list[tuple[float, float]]] = {}
-    for run in runs:
-        left_J = np.cumsum(run.count_J[::-1])[::-1]
-        weight_J = np.where(left_J <= max(left_J[0] / 3, run.count_J[-1]), run.count_J, 0.0)
-        curve_J = surface.predict(np.exp(run.log_compute_J), run.group_size, run.problems_per_batch, run.n_problems)
-        error = float(np.average(curve_J - run.reward_J, weights=weight_J))
-        variance = run.noise**2 * (1 + run.correlation) / (1 - run.correlation) / float(weight_J.sum())
-        found.setdefault(run.group_size, []).append((error, variance))
-    means = {n: np.mean(parts, axis=0) / (1, len(parts)) for n, parts in sorted(found.items())}
-    least = surface.tolerances.equal
-    return {str(n): float(e) for n, (e, v) in means.items() if abs(e) > max(least, SIGNIFICANT * np.sqrt(v))}
 
 
 def backtest(

@@ -1,8 +1,8 @@
 """Draws from the posterior of a surface: an ensemble of most probable fits, then randomise-then-optimise around each.
 
-Run effects and evaluation noise enter as one covariance per run, linearised at the most probable fit, so that only
-the surface's own parameters are searched. Each draw is a refit to data and prior means with noise added (Bardsley et
-al., SIAM J. Sci. Comput. 36, 2014), weighed by how well its member of the ensemble explains the sweep.
+A run's own gain and midpoint are searched with the surface's parameters. Each draw is a refit to data and prior means
+with noise added (Bardsley et al., SIAM J. Sci. Comput. 36, 2014), weighed by how well its member of the ensemble
+explains the sweep.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import block_diag
 
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import BatchedFit, Indices, least_squares_batch
@@ -26,7 +27,7 @@ from isocompute_sdk.fitting.surface.prior import (
     sample_declines,
     sample_second_rise,
 )
-from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Layout, Surface, curve, curve_and_slopes, logistic
+from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Layout, Surface, curve_and_slopes, logistic
 
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
@@ -42,7 +43,7 @@ Simulated curves end lower; real runs of TRL that measured .99 were predicted to
 prior whose centre follows them there. With .3, intervals of recorded Easy (.91 in the end) hold .07 less."""
 NOISE_FACTOR = (0.5, 6.0)
 """Range of the factor on the noise variance that the residuals may ask for."""
-MAP_ITERATIONS, DRAW_ITERATIONS = 60, 15
+MAP_ITERATIONS, DRAW_ITERATIONS = 120, 30
 DEFAULT_DRAWS = 200
 RISEN = 1e3
 """Multiple of the largest compute at which a rise counts as complete."""
@@ -174,7 +175,7 @@ class Ensemble:
 
     members: tuple[Member, ...]
     problem: _Problem
-    parameters_MP: Array
+    parameters_MQ: Array
     log_evidence_M: Array
     """Laplace approximation, up to a constant."""
     odd_R: Array
@@ -185,16 +186,15 @@ class Ensemble:
         """Find them."""
         members = tuple(Member(*chosen) for chosen in product(UNIT_SHAPES, range(len(prior.kinds))))
         first = tuple(Member(shape) for shape in UNIT_SHAPES)
-        start = _start(data, data.gain, data.midpoint)
-        problem = _Problem.of(data, prior, first, _rough_effects(data, prior, first))
+        start = np.append(_start(data, data.gain, data.midpoint), np.zeros(2 * len(data.reward_RJ)))
+        problem = _Problem.of(data, prior, first)
         found = problem.solve(np.repeat(start[None, :], len(first), axis=0), MAP_ITERATIONS)
         data, odd_R = _reweighted(data, problem, found)
         by_shape = {member.shape: row for member, row in zip(first, found.parameters_NP, strict=True)}
         starts = np.stack([by_shape[member.shape] for member in members])
-        for _ in range(2):
-            problem = _Problem.of(data, prior, members, _effects(data, prior, members, starts))
-            found = problem.solve(starts, MAP_ITERATIONS)
-            starts = found.parameters_NP
+        problem = _Problem.of(data, prior, members)
+        found = problem.solve(starts, MAP_ITERATIONS)
+        starts = found.parameters_NP
         return cls(members, problem, starts, problem.log_evidence(found), odd_R)
 
     @property
@@ -203,9 +203,16 @@ class Ensemble:
         weight = np.exp(self.log_evidence_M - self.log_evidence_M.max())
         return weight / weight.sum()
 
+    @property
+    def surface_MP(self) -> Array:
+        """Parameters of each member's surface, without the runs' effects."""
+        return self.parameters_MQ[:, : self.problem.data.layout.size]
+
     def covariance(self) -> Array:
-        """Covariance of each member's parameters, shape (M, P, P)."""
-        return np.asarray(np.linalg.inv(self.problem.precision(self.parameters_MP)), dtype=float)
+        """Covariance of them, shape (M, P, P)."""
+        size = self.problem.data.layout.size
+        whole = np.linalg.inv(self.problem.precision(self.parameters_MQ))
+        return np.asarray(whole[:, :size, :size], dtype=float)
 
 
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
@@ -216,33 +223,34 @@ def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Genera
     last = len(found.members) - 1
     member_D = np.minimum(np.searchsorted(np.cumsum(found.weight_M), position), last).astype(np.intp)
     noise_DT = rng.standard_normal((draws, found.problem.rows))
-    drawn = found.problem.solve(found.parameters_MP[member_D], DRAW_ITERATIONS, member_D, noise_DT)
-    return Posterior(drawn.parameters_NP, member_D, found.members, found.weight_M, data.layout, found.odd_R)
+    drawn = found.problem.solve(found.parameters_MQ[member_D], DRAW_ITERATIONS, member_D, noise_DT)
+    return Posterior(
+        drawn.parameters_NP[:, : data.layout.size], member_D, found.members, found.weight_M, data.layout, found.odd_R
+    )
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """Whitened least squares for every member."""
+    """Whitened least squares for every member. Parameters (Q): the surface's (P), then two effects of each run."""
 
     data: Data
+    prior: Prior
     members: tuple[Member, ...]
-    whiten_MRJJ: Array
-    prior_MSP: Array
+    whiten_RJJ: Array
+    prior_MSQ: Array
     wanted_MS: Array
     log_scale_M: Array
-    """Log of the whitening's determinant."""
+    """Log of the determinant of the prior's rows."""
 
     @classmethod
-    def of(cls, data: Data, prior: Prior, members: tuple[Member, ...], effects_MRJ2: Array) -> _Problem:
-        covariance = effects_MRJ2 @ effects_MRJ2.transpose(0, 1, 3, 2)
-        covariance += data.noise_RJJ
-        factor = np.linalg.cholesky(covariance)
-        whiten = np.asarray(np.linalg.inv(factor), dtype=float)
-        logs = -np.log(np.einsum("mrjj->mrj", factor)).sum(axis=(1, 2))
-        end = float(data.log_compute_RJ.max())
+    def of(cls, data: Data, prior: Prior, members: tuple[Member, ...]) -> _Problem:
+        whiten = np.asarray(np.linalg.inv(np.linalg.cholesky(data.noise_RJJ)), dtype=float)
+        end, effects = float(data.log_compute_RJ.max()), np.eye(2 * len(data.reward_RJ))
         rows = [prior.rows(data.layout, end, data.base, member.kind) for member in members]
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2
-        return cls(data, members, whiten, np.stack([w for w, _ in rows]), np.stack([v for _, v in rows]), logs + spread)
+        weights = np.stack([np.asarray(block_diag(w, effects), dtype=float) for w, _ in rows])
+        wanted = np.stack([np.append(v, np.zeros(len(effects))) for _, v in rows])
+        return cls(data, prior, members, whiten, weights, wanted, spread)
 
     @property
     def rows(self) -> int:
@@ -273,50 +281,63 @@ class _Problem:
             xtol=1e-6,
         )
 
-    def precision(self, theta_MP: Array) -> Array:
-        """Inverse covariance of each member's parameters around its fit, shape (M, P, P)."""
+    def precision(self, theta_MQ: Array) -> Array:
+        """Inverse covariance of each member's parameters around its fit, shape (M, Q, Q)."""
         index = np.arange(len(self.members))
-        return self._normal_equations(theta_MP, index, self._residual(theta_MP, index))[0]
+        return self._normal_equations(theta_MQ, index, self._residual(theta_MQ, index))[0]
 
     def log_evidence(self, found: BatchedFit) -> Array:
         """Laplace approximation of each member's evidence, up to a constant."""
         spread_M = np.linalg.slogdet(self.precision(found.parameters_NP))[1]
         return -0.5 * found.sse_N + self.log_scale_M - 0.5 * spread_M
 
-    def whitened(self, theta: Array, member: Indices) -> Array:
-        """Whitened residuals of the data, shape (K, R, J)."""
-        data = self.data
-        curves_KR4 = np.einsum("rcp,kp->krc", data.design_R4P, theta)
-        raw = np.empty((len(theta), *data.reward_RJ.shape))
+    def curves(self, theta: Array, member: Indices) -> tuple[Array, Array]:
+        """Rewards of the runs, shape (K, R, J), and their slopes (K, R, 6, J), as `run_curve`."""
+        data, prior, size = self.data, self.prior, self.data.layout.size
+        curves_KR4 = np.einsum("rcp,kp->krc", data.design_R4P, theta[:, :size])
+        effects_KR2 = theta[:, size:].reshape(len(theta), -1, 2)
+        value = np.empty((len(theta), *data.reward_RJ.shape))
+        slopes = np.empty((len(theta), len(data.reward_RJ), 6, data.reward_RJ.shape[1]))
         for shape, chosen in self._by_shape(member):
-            raw[chosen] = curve(shape, curves_KR4[chosen][:, :, None, :], data.log_compute_RJ, data.layout.top)
-        raw -= data.reward_RJ
-        return (self.whiten_MRJJ[member] @ raw[..., None])[..., 0]
+            value[chosen], slopes[chosen] = run_curve(
+                shape,
+                curves_KR4[chosen],
+                effects_KR2[chosen],
+                data.log_compute_RJ,
+                data.layout.top,
+                prior.run_share,
+                prior.run_midpoint,
+            )
+        return value, slopes
 
     def _residual(self, theta: Array, member: Indices) -> Array:
-        of_data = self.whitened(theta, member).reshape(len(theta), self.data.reward_RJ.size)
-        of_prior = (self.prior_MSP[member] @ theta[:, :, None])[:, :, 0] - self.wanted_MS[member]
+        value = self.curves(theta, member)[0] - self.data.reward_RJ
+        of_data = (self.whiten_RJJ @ value[..., None])[..., 0].reshape(len(theta), -1)
+        of_prior = (self.prior_MSQ[member] @ theta[:, :, None])[:, :, 0] - self.wanted_MS[member]
         return np.concatenate([of_data, of_prior], axis=1)
 
     def _normal_equations(self, theta: Array, member: Indices, residual: Array) -> tuple[Array, Array]:
         data = self.data
-        curves_KR4 = np.einsum("rcp,kp->krc", data.design_R4P, theta)
-        slopes = np.empty((len(theta), *data.reward_RJ.shape[:1], 4, data.reward_RJ.shape[1]))
-        for shape, chosen in self._by_shape(member):
-            _, slopes[chosen] = curve_and_slopes(
-                shape, curves_KR4[chosen][:, :, None, :], data.log_compute_RJ, data.layout.top
-            )
-        # Only four numbers per run enter its curve: their products are formed first, then mapped to parameters.
-        whitened = slopes @ self.whiten_MRJJ[member].transpose(0, 1, 3, 2)
+        runs, size = data.design_R4P.shape[0], data.design_R4P.shape[2]
+        # Only six numbers per run enter its curve: their products are formed first, then mapped to parameters.
+        whitened = self.curves(theta, member)[1] @ self.whiten_RJJ.transpose(0, 2, 1)
         inner = whitened @ np.ascontiguousarray(whitened.transpose(0, 1, 3, 2))
         of_data = residual[:, : data.reward_RJ.size].reshape(len(theta), *data.reward_RJ.shape)
         pull = (whitened @ of_data[..., None])[..., 0]
-        stacked = data.design_R4P.reshape(-1, data.design_R4P.shape[2])
-        mapped = (inner @ data.design_R4P).reshape(len(theta), *stacked.shape)
-        prior = self.prior_MSP[member]
-        normal = stacked.T @ mapped + prior.transpose(0, 2, 1) @ prior
-        gradient = pull.reshape(len(theta), -1) @ stacked
-        return normal, gradient + (residual[:, None, data.reward_RJ.size :] @ prior)[:, 0, :]
+        prior = self.prior_MSQ[member]
+        normal = prior.transpose(0, 2, 1) @ prior
+        gradient = (residual[:, None, data.reward_RJ.size :] @ prior)[:, 0, :]
+        stacked = data.design_R4P.reshape(-1, size)
+        mapped = (inner[:, :, :, :4] @ data.design_R4P).reshape(len(theta), runs, 6, size)
+        normal[:, :size, :size] += stacked.T @ mapped[:, :, :4].reshape(len(theta), -1, size)
+        across = mapped[:, :, 4:].reshape(len(theta), 2 * runs, size)
+        normal[:, size:, :size] += across
+        normal[:, :size, size:] += across.transpose(0, 2, 1)
+        own = size + np.arange(2 * runs).reshape(runs, 2)
+        normal[:, own[:, :, None], own[:, None, :]] += inner[:, :, 4:, 4:]
+        gradient[:, :size] += pull[:, :, :4].reshape(len(theta), -1) @ stacked
+        gradient[:, size:] += pull[:, :, 4:].reshape(len(theta), -1)
+        return normal, gradient
 
     def _by_shape(self, member: Indices) -> list[tuple[str, npt.NDArray[np.bool_] | slice]]:
         names = np.array([m.shape for m in self.members])[member]
@@ -324,29 +345,36 @@ class _Problem:
         return [(name, slice(None) if len(found) == 1 else names == name) for name in found]
 
 
-def _effects(data: Data, prior: Prior, members: Sequence[Member], theta_MP: Array) -> Array:
-    """What a run of one standard deviation more gain, and one of a later midpoint, adds to its bins: (M, R, J, 2)."""
-    curves_MR4 = np.einsum("rcp,mp->mrc", data.design_R4P, theta_MP)
-    out = np.empty((len(members), *data.reward_RJ.shape, 2))
-    for i, member in enumerate(members):
-        value, slopes = curve_and_slopes(member.shape, curves_MR4[i][:, None, :], data.log_compute_RJ, data.layout.top)
-        share_R = run_share(prior.run_share, logistic(curves_MR4[i, :, 1]))
-        out[i, :, :, 0] = share_R[:, None] * (value - curves_MR4[i, :, :1])
-        out[i, :, :, 1] = prior.run_midpoint * slopes[:, 2, :]
-    return out
+def run_curve(
+    shape: str, curves_4: Array, effects_2: Array, log_compute_J: Array, top: float, share: float, midpoint: float
+) -> tuple[Array, Array]:
+    """Rewards of runs that differ from the curves of their configurations.
 
+    Args:
+        shape: one of `UNIT_SHAPES`.
+        curves_4: R0, a, m and ln h of the configurations, shape (..., 4).
+        effects_2: how many standard deviations a run gains more, and rises later, shape (..., 2).
+        log_compute_J: where, shape (..., J).
+        top: upper bound of the metric.
+        share: standard deviation of the gain, relative, where much of the headroom is left.
+        midpoint: standard deviation of m.
 
-def _rough_effects(data: Data, prior: Prior, members: Sequence[Member]) -> Array:
-    """The same before anything is fitted: the measured gain in place of the fitted one."""
-    gain = np.maximum(data.reward_RJ - data.base[0], 0.02 * (data.layout.top - data.layout.floor))
-    won = gain.max(axis=1, keepdims=True) / max(data.layout.top - data.base[0], 1e-6)
-    effects = np.stack([run_share(prior.run_share, won) * gain, prior.run_midpoint * 0.3 * gain], axis=-1)
-    return np.repeat(effects[None], len(members), axis=0)
-
-
-def run_share(usual: float, won: Array) -> Array:
-    """Run-to-run standard deviation of the gain, relative, where this share of the headroom is won in the end."""
-    return usual * np.clip((1.0 - won) / NEAR_TOP, 0.0, 1.0)
+    Returns:
+        Rewards (..., J), and their slopes in R0, a, m, ln h and the two effects (..., 6, J).
+    """
+    own_4 = curves_4.copy()
+    own_4[..., 2] += midpoint * effects_2[..., 1]
+    value, slopes_4 = curve_and_slopes(shape, own_4[..., None, :], log_compute_J, top)
+    won = logistic(curves_4[..., 1])[..., None]
+    share_1, more = share * np.clip((1.0 - won) / NEAR_TOP, 0.0, 1.0), effects_2[..., :1]
+    gain, factor = value - curves_4[..., :1], 1.0 + share_1 * more
+    slopes = np.empty((*value.shape[:-1], 6, value.shape[-1]))
+    slopes[..., :4, :] = slopes_4 * factor[..., None]
+    slopes[..., 0, :] += 1.0 - factor
+    slopes[..., 1, :] -= (won > 1.0 - NEAR_TOP) * share / NEAR_TOP * won * (1.0 - won) * more * gain
+    slopes[..., 4, :] = share_1 * gain
+    slopes[..., 5, :] = midpoint * slopes[..., 2, :]
+    return curves_4[..., :1] + gain * factor, slopes
 
 
 def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data, Array]:
@@ -355,13 +383,20 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
     Returns:
         The data, and the shift of each run that is named as outlying (0 for the others).
     """
-    best = int(np.argmin(found.sse_N))
-    residual = problem.whitened(found.parameters_NP[[best]], np.array([best]))[0]
+    best = np.array([np.argmin(found.sse_N)])
+    value, slopes = problem.curves(found.parameters_NP[best], best)
+    # As if the runs' effects were noise, so that a run is judged by all that it is off.
+    effects_R2J = slopes[0, :, 4:]
+    effect_R2 = found.parameters_NP[best[0], data.design_R4P.shape[2] :].reshape(-1, 2)
+    off_RJ = value[0] - data.reward_RJ - np.einsum("rej,re->rj", effects_R2J, effect_R2)
+    covariance = data.noise_RJJ + effects_R2J.transpose(0, 2, 1) @ effects_R2J
+    whiten_RJJ = np.linalg.inv(np.linalg.cholesky(covariance))
+    residual = (whiten_RJJ @ off_RJ[..., None])[..., 0]
     real = data.real_RJ
     spread = np.median(np.abs(residual[real])) / 0.6745
     factor = float(np.clip(spread**2, *NOISE_FACTOR))
     # A run's mean residual in whitened units: w = W 1, so that its variance is 1 / (w w).
-    one_RJ = (problem.whiten_MRJJ[best] @ real.astype(float)[:, :, None])[..., 0]
+    one_RJ = (whiten_RJJ @ real.astype(float)[:, :, None])[..., 0]
     weight_R = (one_RJ**2).sum(axis=1)
     shift_R = -(one_RJ * residual).sum(axis=1) / weight_R
     unusual_R = np.abs(shift_R) * np.sqrt(weight_R / max(factor, 1.0))

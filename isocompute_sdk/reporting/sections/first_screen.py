@@ -7,7 +7,8 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, Approval, assumed_values
+from isocompute_sdk.planning.plan import VERDICTS, assumed_values
+from isocompute_sdk.planning.plan_parts import Approval
 from isocompute_sdk.planning.verdict import NO_CHECK
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording as say

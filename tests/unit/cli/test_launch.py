@@ -180,3 +180,20 @@ def test_what_a_script_does_not_say_is_no_difference(isocompute: Command, tmp_pa
         shown = ok(isocompute("launch", "plan.json", "--against", "my.sh")).stdout
         assert sum(line.startswith("!") for line in shown.splitlines()) == marked
         assert f"{marked} of 1 setting in my.sh" in shown
+
+
+def test_an_assumed_learning_rate_gives_way_to_that_of_a_script(isocompute: Command, tmp_path: Path) -> None:
+    rows = [f"n{n},{n},16,{c},{0.3 + 0.2 * c / (c + 1e4 * n**0.5):.4f}" for n in (4, 16) for c in (2e3, 2e4, 2e5)]
+    (tmp_path / "runs.csv").write_text("\n".join(["run_id,n,bp,C,avg@4", *rows]) + "\n")
+    ok(isocompute("allocate", "runs.csv", "--budget", "100k", "--output", "plan.json"))
+    rate, length = "actor_rollout_ref.actor.optim.lr=", "data.max_response_length=2048"
+    (tmp_path / "my.sh").write_text(
+        f"python -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=4 {length} {rate}3e-6\n"
+    )
+    asked = ("launch", "plan.json", "--backend", "verl", "--overrides", "--json")
+    given = ("--change", "learning_rate=2e-6")
+    for more, ours in (((), True), (("--against", "my.sh"), False), (("--against", "my.sh", *given), True)):
+        assert (rate in json.loads(ok(isocompute(*asked, *more)).stdout)["overrides"]) is ours
+    (kept,) = [x for x in ok(isocompute(*asked[:-1], "--against", "my.sh")).stdout.splitlines() if "leave" in x]
+    assert "learning_rate = 3e-06" in kept
+    assert "max_tokens = 2,048" in kept

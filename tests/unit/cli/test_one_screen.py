@@ -25,7 +25,6 @@ PASTED = tuple(
         "  ",
         "next: ",
         "next, what a better model costs: ",
-        "next, half the budget: ",
         "or run this plan anyway: ",
         "to run this plan anyway: ",
     )

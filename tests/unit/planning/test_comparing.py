@@ -79,7 +79,7 @@ def test_a_difference_that_is_known_to_be_small_is_a_tie_and_a_wide_one_is_undec
 
     def verdict(spread: float) -> str:
         level = noisy(lambda n, bp, c: 0.3 + 0.4 * float(-np.expm1(-c / 2e4)), spread)
-        planner = Planner(fit(make_runs(level, [(n, 32) for n in (8, 16, 32)], compute), draws=100))
+        planner = Planner(fit(make_runs(level, [(n, 32) for n in (8, 16, 32)], compute), draws=400))
         found = planner.compare((8, 32), "1M", reference=(16, 32), equal="rollouts")
         assert found.difference.low < 0 < found.difference.high
         return found.verdict

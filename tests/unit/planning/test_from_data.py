@@ -87,17 +87,17 @@ def test_a_token_law_plans_on_the_token_axis() -> None:
 
 def test_flat_curves_say_how_much_is_worth_spending(fitted: Fits) -> None:
     plan, everything = (Planner(fitted).allocate("60M", spend=spend) for spend in ("worthwhile", "all"))
-    (note,) = [n for n in plan.notes if n.code == "rest-not-worthwhile"]
+    assert plan.stopping is not None
+    assert everything.stopping is None
     assert plan.binding[-1] == "worthwhile"
-    assert plan.cost == note.data["worthwhile"] < 0.6 * 60e6
+    assert plan.cost < 0.6 * 60e6
     assert plan.group_size == everything.group_size
     assert plan.predicted_reward is not None
     assert everything.predicted_reward is not None
     gain = everything.predicted_reward - plan.predicted_reward
-    assert gain == pytest.approx(note.data["predicted_gain"], abs=1e-9)
-    assert gain < note.data["tolerance"] == 0.005
+    assert gain == pytest.approx(plan.stopping.gain, abs=1e-9)
+    assert gain < 0.005
     assert everything.cost >= 0.97 * 60e6
-    assert "rest-not-worthwhile" not in codes(everything)
     # A step less would lose more than the tolerance.
     less = fitted.predict(plan.group_size * 32 * (plan.update_steps - 1), plan.group_size).mean
     assert everything.predicted_reward - float(less) >= 0.005
@@ -115,7 +115,7 @@ def test_the_rest_is_worth_something_where_another_n_would_still_gain(make_runs:
     plan = Planner(fits).allocate("30M")
     assert plan.group_size == 32
     assert "law-and-curves-disagree" in codes(plan)
-    assert "rest-not-worthwhile" not in codes(plan)
+    assert plan.stopping is None
     assert plan.cost >= 0.97 * 30e6
     (better,) = [a for a in plan.alternatives if a.kind == "best-by-curves"]
     assert better.group_size == 512

@@ -76,10 +76,6 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda s: easy().allocate("3M", update_steps=49),
         lambda s: easy().allocate("3M", update_steps=50),
     ),
-    "rest-not-worthwhile": (
-        lambda s: Planner(s["data"]).allocate("60M"),
-        lambda s: Planner(s["data"]).allocate("60M", spend="all"),
-    ),
     "decline-within-budget": (
         lambda _: Planner(falling(after=2e6)).allocate("8M"),
         lambda _: Planner(falling(after=2e6)).allocate("1M"),

@@ -48,7 +48,7 @@ def test_the_plan_in_time_is_the_best_of_a_plain_enumeration(fits: Fits) -> None
     budget = Budget(gpu_hours=40, deadline_hours=3)
     plan = planner.allocate(budget, spend="all")
     best = -math.inf
-    for n, bp, gpus in itertools.product((4, 8, 16, 32, 64), (16, 32, 64, 128), (8, 32)):
+    for n, bp, gpus in itertools.product((4, 8, 16, 32, 64), (16, 64), (8, 32)):
         step = SLOW.at_gpus(gpus).step_seconds(n * bp) / 3600
         steps = math.floor(min(40 / gpus, 3) / step)
         if steps >= 20:
@@ -75,11 +75,11 @@ def test_the_only_number_of_gpus_is_that_of_the_plan(fits: Fits, gpus: int, budg
 
 def test_overhead_makes_larger_batches_worth_it_and_rollouts_know_nothing_of_that(fits: Fits) -> None:
     planner = Planner(fits, None, RECIPE, SLOW)
-    timed = planner.allocate(Budget(gpu_hours=30), spend="all")
+    timed = planner.allocate(Budget(gpu_hours=20), spend="all")
     counted = planner.allocate(timed.rollouts, spend="all")
     assert timed.rollouts_per_batch > 2 * counted.rollouts_per_batch
     assert counted.gpu_hours is not None
-    assert counted.gpu_hours > 30
+    assert counted.gpu_hours > 20
 
 
 def test_a_deadline_takes_more_gpus_and_a_measured_speed_keeps_a_margin(fits: Fits) -> None:

@@ -61,7 +61,7 @@ def test_nothing_but_noise_prefers_no_n(seed: int) -> None:
 
 
 def test_one_n_is_planned_at_it_or_one_octave_above() -> None:
-    fits = fitted(32, 0.005, sizes=(16,))
+    fits = fitted(64, 0.005, sizes=(16,))
     plan = Planner(fits).allocate("1M")
     assert plan.group_size in (16, 32)
     assert np.abs(errors(fits)).max() < 0.01

@@ -172,7 +172,7 @@ def test_messy_sweeps_are_answered_within_bounds_or_refused_in_words(rows: dict[
             for part in found.predict(np.geomspace(1.0, 1e14, 25), n):
                 assert np.all((part >= 0) & (part <= 1))
         assert Fits.from_dict(found.to_dict()) == found
-        assert found.summary().count("\n") > 3
+        assert found.summary().count("\n") > 1
         plan = answered(lambda: Planner(found).allocate("1G", min_update_steps=5), "group size")
         if plan is None:
             return
@@ -269,7 +269,7 @@ LONG = np.concatenate([[0.0], np.geomspace(5e3, 2e7, 25)])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_law_keeps_to_the_set_of_best_n_at_budgets_that_are_planned(seed: int) -> None:
     scenario = draw_scenario(np.random.default_rng(90_000 + seed), FAMILIES[seed])
-    fits = fit(scenario.runs, draws=60)
+    fits = fit(scenario.runs, draws=200)
     for reach in (1, 3, 10):
         budget = reach * scenario.largest_rollouts
         band, law = fits.law_interval(budget), float(fits.law().log2(budget))
