@@ -4,7 +4,7 @@
     isocompute backtest FOLDER --cuts 0.333 --cuts 0.5 --seeds 3 --min-evaluations 1
 
 TABLES is a folder with the tables as read from the repositories named below. They are not ours to ship: results on them
-are in docs/backtest.md. Nothing is learned from them.
+are in docs/allocation.md. Nothing is learned from them.
 """
 
 from __future__ import annotations
