@@ -207,12 +207,12 @@ def bands(count: int, rng: np.random.Generator) -> None:
         (run,) = gather(iso.RunSet.from_columns(table))
         for level in LEVELS:
             rewards.LEVEL = level
-            outside[level].update(f.code for f in rewards.band_findings(run, fits))
+            outside[level].update(found.severity for found in rewards.band_findings(run, fits))
     print(f"\nnew healthy runs of {BEYOND:g} times the pilot's compute: {count}, 40 looks each")
     print("| level of the band | below | above |")
     print("|---|---|---|")
     for level, found in outside.items():
-        below, above = (found[f"{side}-predicted-band"] / count for side in ("below", "above"))
+        below, above = (found[severity] / count for severity in ("warning", "info"))
         print(f"| {level:.0%} | {below:.1%} | {above:.1%} |")
 
 

@@ -166,7 +166,7 @@ def _mean_between(training: Trace, trace: Trace, place: int, scale: int) -> floa
 
 LEVEL = 0.98
 """Coverage of the band at one evaluation. A run's own deviation persists, so waiting does not reduce false alarms: one
-healthy run in six would leave an 80 % band. Chosen on simulated sweeps (docs/checked.md)."""
+healthy run in four would leave an 80 % band. Chosen on simulated sweeps (docs/checked.md)."""
 EVALUATIONS = 3
 """Evaluations in one mean, and means in a row that must lie outside."""
 
