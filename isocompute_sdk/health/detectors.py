@@ -91,7 +91,9 @@ class Watch:
             if place is not None:
                 level = float(trace.level_T[place])
                 seen = f"{self.words} {start:{self.form}} at the start, {level:{self.form}} from {trace.at(place)} on"
-                return [Finding.at(self.code, severity, trace, place, seen, {"start": start, "level": level})]
+                told = f"{self.words} {level:{self.form}}"
+                values = {"start": start, "level": level}
+                return [Finding.at(self.code, severity, trace, place, seen, values, level=told)]
         return []
 
 

@@ -137,6 +137,8 @@ class Finding:
     """Compute at which the evidence sufficed."""
     values: Mapping[str, float] = field(default_factory=dict[str, float])
     """The numbers in `seen`."""
+    level: str = ""
+    """The quantity that began to be bad and its value there, in words; empty where that is more than one number."""
 
     @classmethod
     def at(
@@ -148,6 +150,7 @@ class Finding:
         seen: str,
         values: Mapping[str, float],
         noticed: int | None = None,
+        level: str = "",
     ) -> Finding:
         """A finding that begins at index `place` of a trace."""
         sure = min(place + LASTING - 1, len(trace) - 1) if noticed is None else noticed
@@ -160,6 +163,7 @@ class Finding:
             float(trace.rollouts_T[place]),
             float(trace.rollouts_T[sure]),
             values,
+            level,
         )
 
     @property
@@ -234,7 +238,10 @@ def _pooled(code: str, severity: Severity, sick: Mapping[str, Finding], of: int)
     """One note on all runs with a finding of one code and severity: which, and the first advice."""
     advice = ADVICE[code]
     at = "best at " if code in FALLS else ""
-    names = listed([f"{run} {at}{finding.where}" for run, finding in sick.items()], LISTED, ";")
+    places = [f"{run} {at}{finding.where}" for run, finding in sick.items()]
+    level = next(iter(sick.values())).level
+    places[0] += f", {level}" if level else ""
+    names = listed(places, LISTED, ";")
     message = f"{len(sick)} of {counted(of, 'run')}: {advice.title}: {names}. To try: {advice.tries[0]}."
     return Note(
         code,

@@ -140,7 +140,7 @@ def test_scripts_read_a_file_of_problems_also_where_the_runs_only_name_their_dat
 def test_settings_that_the_runs_do_not_record_are_asked_for_once_and_the_pilot_is_trained_with_them(
     make_runs: Make, isocompute: Command, tmp_path: Path
 ) -> None:
-    rows = fit_runs(make_runs, (8, 16, 32, 64), 1.5e5).to_polars().select("run_id", "group_size", "step", "value")
+    rows = fit_runs(make_runs, (8, 16, 32, 64), 5e4).to_polars().select("run_id", "group_size", "step", "value")
     rows.rename({"value": "avg@4"}).write_csv(tmp_path / "runs.csv")
     names = "model,train_data,algorithm,learning_rate,kl_coef,entropy_coef,updates_per_batch,max_tokens"
     names += ",eval_temperature,eval_samples"
