@@ -90,7 +90,7 @@ def backtest(
         say(line)
     if isinstance(source, RunSet):
         say(
-            "The backtest that `isocompute fit` prints is another test: the first third of all runs predicts their last "
+            "The backtest that `isocompute fit` prints is another: the first third of all runs predicts their last "
             "evaluations, without what follows a fall."
         )
     if csv is not None:
