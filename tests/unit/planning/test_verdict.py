@@ -286,7 +286,7 @@ def test_no_check_comes_in_the_last_tenth_and_the_border_is_a_number_on_the_scre
 
 def test_a_check_whose_floor_was_measured_already_is_where_the_approval_ends(close_runs: Planner) -> None:
     found = {budget: close_runs.allocate(budget) for budget in ("900k", "3M")}
-    found["slow"] = plan_of(lambda n, c: 0.3 + 0.03 * np.log1p(c / 2e4) - 0.01 * abs(np.log2(n) - 5), "60M")
+    found["slow"] = plan_of(lambda n, c: 0.3 + 0.07 * np.log1p(c / 2e4) - 0.01 * abs(np.log2(n) - 5), "60M", 3e6)
     kinds = set[str]()
     for plan in found.values():
         assert plan.approval is not None
