@@ -91,7 +91,9 @@ def doctor(
 
     reading.refuse_both(paths, "`isocompute doctor runs/`")
     if speed:
-        save_speed(reading.read(paths, reading.metric), gpus or 1, seconds, usd_per_gpu_hour, output, json=json)
+        if gpus is None:
+            raise SpecError("--speed without --gpus; logs do not say on how many GPUs they ran", "Add --gpus N.")
+        save_speed(reading.read(paths, reading.metric), gpus, seconds, usd_per_gpu_hour, output, json=json)
         return
     for option, value in (("--seconds", seconds), ("--gpus", gpus), ("--usd-per-gpu-hour", usd_per_gpu_hour)):
         if value is not None:
