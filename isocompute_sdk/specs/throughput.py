@@ -23,8 +23,8 @@ TRADE_OFF_SPAN = 4.0
 NEAR = 1.25
 """Without such batches, seconds are known for batches up to this factor outside the measured ones."""
 MORE_BATCHES = (
-    f"To plan in hours, time larger batches, {TRADE_OFF_SPAN:g}x apart or more (isocompute run STUDY.yaml --probe), or give "
-    "--rollouts-per-second and --step-overhead-seconds in place of --throughput."
+    f"To plan in hours, time larger batches, {TRADE_OFF_SPAN:g}x apart or more (isocompute run STUDY.yaml --probe), or "
+    "give --rollouts-per-second and --step-overhead-seconds in place of --throughput."
 )
 """What to do if seconds of a batch are unknown."""
 SYSTEM_SHARE = 0.8
@@ -51,8 +51,7 @@ class Measurement(Spec):
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict[str, tuple[float, float]])
     """Interval of each fitted quantity, by field name of `Throughput`."""
     rate_is_limit: bool = False
-    """Whether the rate may be more than twice that fitted, since seconds hardly grow with the batch: only its low end is
-    known."""
+    """Whether the rate may be more than twice that fitted, as seconds hardly grow with the batch."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -171,8 +170,8 @@ class Throughput(Spec):
         if self.gpu_exponent is None:
             raise SpecError(
                 f"gpu_exponent is not known: speed is known with gpus = {self.gpus} only, not with {gpus}",
-                "Correct gpus if that is not what was timed; else add --gpu-exponent, 1 for ideal scaling (gpu_exponent=), "
-                "or measure runs with two numbers of GPUs.",
+                "Correct gpus if others were timed; else add --gpu-exponent, 1 for ideal scaling (gpu_exponent=), or "
+                "measure runs with two numbers of GPUs.",
             )
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second
