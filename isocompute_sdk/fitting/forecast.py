@@ -181,12 +181,12 @@ class Forecast(Saved):
         """The forecast as text: card, rewards ahead, flattening, fall, what one run cannot say."""
         where = f"n = {self.group_size}"
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        best, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
+        highest, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
         step = None if self.step is None else round(self.step * at / self.rollouts)
         told, source = self.told, "measured" if self.missed or not self.told else "fitted"
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
         title = f"{self.run_id} ({where}): {source} {self.metric} {now.reward:.3f} at {now.place}"
-        title += f", highest evaluation {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
+        title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = (
             "to this run alone, so it knows no other n and no later rise or fall; isocompute fit RUNS --output FILE "
             "and --fits FILE add its sweep, which moves these numbers"
@@ -201,10 +201,11 @@ class Forecast(Saved):
             lines.append(f"  keep: {kept}, {keep.path}" if keep.path else f"  {none}")
         if not told:
             return "\n".join(lines)
+        best = "best checkpoint" if self.card.keep.path else "best from now on"
         for one in self.ahead:
             lines.append(
                 f"  at {multiple(one.factor)}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
-                f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); best checkpoint {one.best:.3f} "
+                f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); {best} {one.best:.3f} "
                 f"({one.best_low:.3f} to {one.best_high:.3f})"
             )
         lines += [
@@ -464,10 +465,10 @@ class _Answer:
         fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
         if sick:
-            advice = (
-                f"{', '.join(dict.fromkeys(sick))}; isocompute forecast LOGS --remaining 2M shows what can be changed"
+            where = (
+                "the notes say what to try" if keep.path is None else "add --remaining 2M to see what can be changed"
             )
-            return Card("change-something", advice, keep)
+            return Card("change-something", f"{', '.join(dict.fromkeys(sick))}; {where}", keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
             chance = f"a better checkpoint by {multiple(last.factor)}x has probability {gains:.2f}"
             falls = "falls" if fell else "has probably begun to fall"

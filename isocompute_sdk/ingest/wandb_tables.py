@@ -170,8 +170,10 @@ def refuse_several(log: RunLog) -> None:
     if twice is not None or any(begun <= first for begun in later):
         what = f"begin anew at {min(later):g}" if twice is None else f"have several values of {twice}"
         raise RecordError(
-            f"{log.source}: the steps of run {log.name!r} {what}; accepted: the rows of one run, or a run id in each",
-            "Give every row its run_id.",
+            f"{log.source}: the steps of run {log.name!r} (column {log.step_name!r}) {what}; accepted: the rows of one "
+            "run, or a run id in each",
+            "Give every row its run_id. If another column counts the updates: --rename THAT=step "
+            "(rename={'THAT': 'step'}).",
         )
 
 
