@@ -145,10 +145,9 @@ def launch(
 
 def _then(plan: Plan, output_dir: str) -> Iterator[str]:
     """What to type when a plan that is approved in part was trained so far."""
-    from isocompute_sdk.reporting.wording import budget_option
-
-    if plan.approved_steps < plan.update_steps:
-        yield f"then: isocompute allocate RUNS {quote(output_dir)} {budget_option(plan.budget)} --output plan.json"
+    if rest := plan.update_steps - plan.approved_steps:
+        remaining = rest * plan.rollouts_per_batch
+        yield f"then, on whether to go on: isocompute forecast {quote(output_dir)} --remaining {remaining}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
