@@ -356,12 +356,15 @@ class _Answer:
 
     def _ahead(self, factor: float, keep: Checkpoint) -> RewardAhead:
         index = int(np.searchsorted(self.at_Q, np.log(factor) - 1e-9))
-        best_D = self.shown_DQ[:, self.now : index + 1].max(axis=1)
+        best_D, held_D = self.shown_DQ[:, self.now : index + 1].max(axis=1), self.shown_DQ[:, self.now]
         if keep.path is not None and keep.reward is not None:
             before = int(np.searchsorted(self.at_Q[: self.now], np.log(keep.rollouts / self.last)))
-            best_D = np.maximum(best_D, self.reward_DQ[:, before] + keep.reward - self.mean_Q[before])
-        drawn_D2 = np.stack([self.shown_DQ[:, index], best_D], axis=1)
-        at, best = np.stack(self._interval(drawn_D2, self.at_Q[[index, index]]), axis=1).tolist()
+            kept_D = self.reward_DQ[:, before] + keep.reward - self.mean_Q[before]
+            best_D, held_D = np.maximum(best_D, kept_D), np.maximum(held_D, kept_D)
+        drawn_D3 = np.stack([self.shown_DQ[:, index], best_D, held_D], axis=1)
+        at, best, held = np.stack(self._interval(drawn_D3, self.at_Q[[index, index, self.now]]), axis=1).tolist()
+        # What is reached stays, however far later rewards may leave the curve.
+        best[1] = max(best[1], held[1])
         return RewardAhead(factor, self.last * factor, self._step(self.last * factor), *at, *best)
 
     def _step(self, rollouts: float) -> float | None:
