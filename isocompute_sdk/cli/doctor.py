@@ -110,8 +110,7 @@ def doctor(
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
     watch = " ".join(["isocompute status", *reading.sources(paths), "--watch"])
     found = replace(found, runs=tuple(_with_falls(one, watch) for one in found.runs))
-    rewards = {run.run_id: run for one in found.runs for run in _rewards(one)}
-    groups = _grouped(found.runs, rewards)
+    groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
     if json:
@@ -140,13 +139,14 @@ def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
     )
 
 
-def _grouped(findings: Sequence[RunFinding], rewards: Mapping[str, RunSeries]) -> list[tuple[Group, list[RunFinding]]]:
+def _grouped(findings: Sequence[RunFinding]) -> list[tuple[Group, list[RunFinding]]]:
     """Each group of runs that may be pooled, as an audit groups them, with its members."""
     from isocompute_sdk.fitting.measured_runs import grouped
 
     readable = [one for one in findings if one.runs is not None and one.metric is not None]
     infos = [(info, one) for one in readable if one.runs is not None for info in one.runs.runs()]
     owners = {id(info): one for info, one in infos}
+    rewards = {run.run_id: run for one in readable for run in _rewards(one)}
     found = grouped([info for info, _ in infos], rewards)
     return [(group, [owners[id(run)] for run in group.runs]) for group in found]
 

@@ -260,14 +260,13 @@ class Throughput(Spec):
         }
         lines: list[str] = []
         for name, (label, unit) in units.items() if self.rollouts_per_second is not None else ():
-            band = ""
+            value, band = f"{getattr(self, name):,.4g}", ""
             if seen is not None and name in seen.intervals:
                 low, high = seen.intervals[name]
                 band = f" ({seen.level:.0%} interval {low:,.3g} to {high:,.3g})"
                 if seen.rate_is_limit and name == "rollouts_per_second":
-                    lines.append(f"{label:<18} at least {low:,.4g} {unit} ({seen.level:.0%})")
-                    continue
-            lines.append(f"{label:<18} {getattr(self, name):,.4g} {unit}{band}")
+                    value, band = f"at least {low:,.3g}", f" ({seen.level:.0%})"
+            lines.append(f"{label:<18} {value} {unit}{band}")
         if self.gpu_exponent is not None:
             lines.append(f"{'GPUs':<18} rate ~ GPUs^{self.gpu_exponent:.2f}")
         if self.tokens_per_rollout is not None:
