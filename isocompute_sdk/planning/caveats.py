@@ -164,11 +164,11 @@ def beyond_grid(n: int, largest: int, smallest: int) -> Iterator[Note]:
     """A group size outside those that were run."""
     if smallest <= n <= largest:
         return
+    ran = f"{smallest} to {largest}" if smallest < largest else f"only {largest}"
     yield Note(
         "beyond-grid",
         "warning",
-        f"n = {n} lies outside the group sizes that were run ({smallest} to {largest}); the best of those that were "
-        f"run is among the alternatives.",
+        f"n = {n} lies outside the group sizes that were run ({ran}); the best of those is among the alternatives.",
         {"group_size": n, "grid": [smallest, largest]},
     )
 

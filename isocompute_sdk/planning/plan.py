@@ -371,7 +371,9 @@ def _close(plan: Plan) -> list[str]:
 
 
 def best_sizes(plan: Plan) -> str:
-    """The plan's n with those about equal to it; of a law, the band that holds the best one with 80 % probability."""
+    """The plan's n with those about equal to it; of a law, the band of the best one (80 %); empty if one n was run."""
+    if plan.fits is not None and plan.fits.only_size:
+        return ""
     if plan.odds is not None:
         return ", ".join(map(str, sorted([plan.group_size, *plan.about_equal])))
     if plan.group_size_interval is None:

@@ -60,10 +60,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     for flat in fits.no_rise:
         return Verdict("undecided", flat.message), False
     if fits.only_size:
-        batches = [(size, size * plan.problems_per_batch) for size in (4 * n, 2 * n, n // 2) if size > 1]
-        others = [size for size, batch in batches if not plan.hardware.refusal(batch)]
-        run = f"; a run of n = {others[0]} would tell" if others else ""
-        return Verdict("undecided", f"{fits.only_size}{run}", doubts), True
+        return Verdict("undecided", fits.only_size, doubts), True
     equal = fits.tolerances.equal
     if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):
         chance = plan.stopping.chance_of_more
