@@ -186,22 +186,27 @@ def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
-    pass. Without one the plan is approved up to the first check only.
+    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only. Runs are those of its n, or
+    of the nearest that was run.
     """
     if against := _against(plan):
         return Approval("do-not", against)
-    if plan.extrapolation is None:
+    fits, far = plan.fits, plan.extrapolation
+    if fits is None or far is None:
         return Approval("approve", "nothing speaks against it")
+    nearest = min(fits.curves.values(), key=lambda c: (abs(np.log2(c.group_size / plan.group_size)), -c.last_compute))
+    times = plan.compute / nearest.last_compute
     # One number decides and is shown.
-    reach = float(f"{plan.extrapolation:.2g}")
-    cost, checks, at = f"it costs {multiple(reach)} x the largest run", list[Approval](), CHECK_AT
-    while at <= (1.0 - LAST) * min(reach, plan.extrapolation):
-        checks.append(Approval("check", cost, *_check(plan, at / plan.extrapolation)))
+    reach = float(f"{times:.2g}")
+    where = "" if reach == float(f"{far:.2g}") else f" at n = {nearest.group_size}"
+    cost, checks, at = f"the whole plan costs {multiple(reach)} x the largest run{where}", list[Approval](), CHECK_AT
+    while at <= (1.0 - LAST) * min(reach, times):
+        checks.append(Approval("check", cost, *_check(plan, at / times)))
         at *= 2.0
     if not checks:
         return Approval("approve", f"{cost}; plans of up to {NO_CHECK} x need no check")
     best = -np.inf if plan.gain is None else plan.gain.best.reward
-    telling = (one for one in checks if one.lowest is not None and one.lowest > best)
+    telling = (one for one in checks if far <= FAR and one.lowest is not None and one.lowest > best)
     return next(telling, replace(checks[0], kind="part"))
 
 

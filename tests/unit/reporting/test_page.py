@@ -116,7 +116,7 @@ def test_beyond_twice_the_runs_the_page_asks_for_a_check_on_the_way(fits: Fits) 
     plan = Planner(fits).allocate(8 * reach, problems_per_batch=32, spend="all", slots=0)
     found = plan.approval
     assert found is not None
-    assert found.kind == "check"
+    assert found.kind in ("check", "part")
     assert found.step is not None
     assert 0 < found.step < plan.update_steps
     assert f"{found.step:,}" in answer(gather(plan, Asked())).label
