@@ -223,10 +223,10 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
 
 
 def better_reward(plan: Plan) -> float | None:
-    """A reward above that of the best run by what counts as equal; None if the metric ends below it."""
+    """A reward above the best run and the plan by what counts as equal; None if the metric ends below it."""
     if plan.gain is None or plan.fits is None:
         return None
-    better = plan.gain.best.reward + plan.fits.tolerances.equal
+    better = plan.gain.best.reward + max(plan.gain.gain, 0.0) + plan.fits.tolerances.equal
     return better if better <= plan.fits.bounds[1] else None
 
 
