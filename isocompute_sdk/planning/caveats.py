@@ -40,7 +40,8 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     if fits.method == "published" and (basis.model is None or not same_model(basis.model, fits.model)):
         notes.append(another_model(fits.model, basis.model))
     notes += basis.inheritance.notes(plan.settings, timed=timed)
-    notes += plan.recipe.notes()
+    # What was assumed is shown as such: it is not the user's to be warned about.
+    notes += [note for note in plan.recipe.notes() if not {*note.data} & {*plan.assumed}]
     if plan.extrapolation is not None:
         notes += extrapolation(plan.extrapolation)
     smallest, largest = fits.group_size_range

@@ -384,11 +384,14 @@ def best_sizes(plan: Plan) -> str:
 
 def learning_rate(plan: Plan) -> str:
     """The learning rate and where it comes from; that it is unknown where neither the runs nor a person gave one."""
-    whence = {row.name: row.source for row in plan.settings}.get("learning_rate", "assumed")
+    sources = {row.name: row.source for row in plan.settings}
+    whence = sources.get("learning_rate", "assumed")
     if whence == "assumed":
         return f"unknown, {plan.learning_rate:.3g} assumed: give that of your runs (--recipe-value learning_rate=RATE)"
     origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
-    return f"{plan.learning_rate:.3g} ({plan.recipe.learning_rate_rule} rule, {origin})"
+    rule = f"{plan.recipe.learning_rate_rule} rule"
+    how = f"{origin}; {rule} assumed" if sources.get("learning_rate_rule") == "assumed" else f"{rule}, {origin}"
+    return f"{plan.learning_rate:.3g} ({how})"
 
 
 def assumed_values(plan: Plan) -> str:
