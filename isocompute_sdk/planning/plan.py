@@ -342,8 +342,11 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         (f"predicted {plan.metric}", _reward(plan)),
         *_gain(plan),
     ]
-    if plan.next_runs is not None:
-        found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
+    if (first := plan.next_runs) is not None:
+        found[1:1] = [("run first", run.describe(first.unit)) for run in first.runs]
+        if len(first.runs) > 1 and first.saving:
+            saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
+            found.insert(1 + len(first.runs), ("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
     if (approval := plan.approval) is not None:
         # The verdict or the runs to make first may say the reason.
         told = approval.reason == plan.verdict.sentence or (plan.next_runs is not None and plan.next_runs.runs)
