@@ -295,8 +295,8 @@ def speed(
     if outside:
         unseen.append(f"batches of {low:,} to {high:,} rollouts were timed, and the plan's has {batch:,}")
     if growing:
-        known = f"up to {seen.rollouts:,.0f}" if seen.rollouts else "at none"
-        unseen.append(f"response lengths were measured {known} of {rollouts:,} rollouts, and may grow further")
+        known = f"only up to {seen.rollouts:,.0f} of {rollouts:,} rollouts"
+        unseen.append(f"response lengths were measured {known if seen.rollouts else 'nowhere'}, and may grow further")
     if unseen:
         yield Note(
             "throughput-extrapolated",
