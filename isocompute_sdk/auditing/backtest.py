@@ -148,14 +148,17 @@ def pilots(
                     part = seen(curve, cut * target, about.evaluation_sd, noise)
                     if np.sum(part[0] > 0) >= min_evaluations:
                         shown[n] = run, part
-            if len(shown) < 2:
-                continue
             apart = leave_seed_out and all(len(curves[n]) > 1 for n in shown)
             truth, ends = dict[int, float](), dict[int, float]()
             for n in shown:
                 judging = [curve for other, (_, curve) in curves[n].items() if other != seed or not apart]
-                truth[n] = float(np.mean([best_smoothed(curve, target) for curve in judging]))
-                ends[n] = min(target, max(float(curve[0][-1]) for curve in judging))
+                reached = [best for curve in judging if (best := best_smoothed(curve, target)) > -math.inf]
+                if reached:
+                    truth[n] = float(np.mean(reached))
+                    ends[n] = min(target, max(float(curve[0][-1]) for curve in judging))
+            shown = {n: one for n, one in shown.items() if n in truth}
+            if len(shown) < 2:
+                continue
             yield Pilot(
                 sweep=sweep,
                 metric=metric,

@@ -38,6 +38,9 @@ def own_sweeps(
             seen, advice = no_rise_words(measure.metric, len(names))
             flat.append(f"{listed(names, 3)}: {seen}")
         elif len({run.group_size for run in group.runs}) > 1:
+            last: dict[int, float] = {}
+            for run in group.runs:
+                last[run.group_size] = max(last.get(run.group_size, 0.0), float(series[run.run_id].rollouts_T[-1]))
             told = {key: str(group.context.get(key) or "not recorded") for key in CONTEXT_FIELDS}
             about = Provenance(
                 title=name,
@@ -52,6 +55,8 @@ def own_sweeps(
                 group=name,
                 metrics=(measure.metric,),
                 bounds=measure.bounds,
+                # Every n was measured up to here: runs of equal steps end at rollouts in proportion to n.
+                targets=(min(last.values()),),
             )
             found.append(RecordedSweep(name, runs.filter(~elsewhere & pl.col("run_id").is_in(names)), about))
     if len(flat) == len(groups):

@@ -83,18 +83,25 @@ def backtest(
     if json:
         emit_json(found.to_dict())
         return
-    for rows in found.tables():
+    for title, rows in zip(TITLES, found.tables(), strict=False):
+        say(title)
         _print(rows)
     for line in found.behind_most():
         say(line)
     if isinstance(source, RunSet):
         say(
-            "Pilots of one seed predict the best checkpoint of each n, and do not know that a run falls later. The "
-            "backtest that fit prints is another test: all runs up to a third predict their last evaluations, without "
-            "what follows a fall."
+            "The backtest that `isocompute fit` prints is another: the first third of all runs predicts their last "
+            "evaluations, without what follows a fall."
         )
     if csv is not None:
         say(f"wrote {csv}")
+
+
+TITLES = (
+    "Reward lost against the best n: on average, and at worst",
+    "Predicted best reward of each n against what was measured",
+    "Verdicts of the planner",
+)
 
 
 def _print(rows: Sequence[Sequence[str]]) -> None:

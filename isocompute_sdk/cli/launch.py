@@ -139,19 +139,17 @@ def launch(
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}" + (f"; {script} as it was is now {kept}" if kept is not None else ""))
-    # Without its files it stops at once.
-    first = "to train it anyway" if _not_approved(chosen) else "next"
-    first += f"{'' if absent is None else ', beside your data and reward file'}: bash {quote(str(script))}"
-    for line in [*missing, first, *_then(chosen, output_dir)]:
+    where_to = "" if absent is None else ", beside your data and reward file"
+    for line in [*missing, *_next(chosen, f"{where_to}: bash {quote(str(script))}", output_dir)]:
         say(line)
 
 
-def _then(plan: Plan, output_dir: str) -> Iterator[str]:
-    """What to type when a plan that is approved in part was trained so far."""
-    from isocompute_sdk.reporting.wording import budget_option
-
-    if plan.approved_steps < plan.update_steps:
-        yield f"then: isocompute allocate RUNS {quote(output_dir)} {budget_option(plan.budget)} --output plan.json"
+def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
+    """What to type to start the script, which stops without its files; and when what is approved in part is trained."""
+    yield ("to train it anyway" if _not_approved(plan) else "next") + start
+    if rest := plan.update_steps - plan.approved_steps:
+        remaining = rest * plan.rollouts_per_batch
+        yield f"then, on whether to go on: isocompute forecast {quote(output_dir)} --remaining {remaining}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:

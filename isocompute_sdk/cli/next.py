@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import math
 import sys
 from collections.abc import Iterator, Sequence
@@ -180,11 +179,13 @@ def _answer(
 
     fits: Fits | FitsSet | None = None
     if study is not None:
-        folder = Path(study.output_dir) / study.name
-        if any(store.has_begun(Path(one)) for one in glob.glob(f"{glob.escape(str(folder))}/*/")):
+        # A study by hand trains where it is started, a campaign beside its study file.
+        places = [base / study.output_dir / study.name for base in (Path(), paths[0].parent)]
+        begun = [place for place in places if any(map(store.has_begun, place.glob("*/")))]
+        if begun:
             # Learning rates of one study follow the rule of its recipe, and may differ.
             pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
-            fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit([folder])
+            fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit(begun[:1])
     elif paths or fitting.map is not None:
         fits = fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)
     planner = planning.planner(published_prior() if fits is None else fits)

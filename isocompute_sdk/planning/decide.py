@@ -387,12 +387,14 @@ def _first(
         floor, most = resolved.limits.floor, resolved.limits.n_problems or math.inf
         levels = [b for b in fits.problems_per_batch if floor <= b <= most and b not in unstable]
         problems.add(min(levels, default=floor))
+    # Nothing that was not run is planned then, so no run can make it so.
+    allowed = fits.group_sizes if request.mode == "conservative" else sizes
     question = Question(
         fits=fits,
         pricing=replace(resolved.limits.pricing, throughput=choice.pricing.throughput),
         hardware=basis.hardware,
         problems=tuple(sorted(problems)),
-        planned_sizes=tuple(sorted({*sizes, chosen.group_size})),
+        planned_sizes=tuple(sorted({*allowed, chosen.group_size})),
         min_update_steps=resolved.limits.min_update_steps,
         plan=(chosen.group_size, chosen.problems_per_batch),
         cost=choice.pricing.cost(chosen.rollouts_per_batch, chosen.update_steps),
@@ -407,8 +409,12 @@ def _gain(plan: Plan, choice: Choice) -> Gain | None:
     fits, drawn_D = plan.fits, choice.chosen.drawn_D
     if fits is None or plan.predicted_reward is None or (best := fits.best_level) is None:
         return None
-    gain, interval, probability = plan.predicted_reward - best.reward, None, None
-    if drawn_D is not None:
-        low, high = np.quantile(drawn_D - best.reward, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-        interval, probability = (float(low), float(high)), float(np.mean(drawn_D > best.reward))
-    return Gain(best, gain, interval, probability)
+    mean = plan.predicted_reward
+    if drawn_D is None or plan.reward_interval is None:
+        return Gain(best, mean - best.reward, None, None)
+    # The draws as wide as the interval of the reward: those of the surface know nothing beyond its shapes.
+    ends, wide = np.quantile(drawn_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]), plan.reward_interval
+    scale = [abs(wider - mean) / max(abs(end - mean), 1e-12) for wider, end in zip(wide, ends, strict=True)]
+    wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
+    low, high = (float(end) - best.reward for end in wide)
+    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)))

@@ -194,6 +194,12 @@ class Plan(Sized, Saved):
         return approval.step if approval and approval.kind == "part" and approval.step else self.update_steps
 
     @property
+    def approved_cost(self) -> str:
+        """What they cost of what the plan does; empty where all of it is approved, or nothing."""
+        approved, whole = self.approved_steps * self.rollouts_per_batch, self.rollouts
+        return f"{approved:,} of {whole:,} rollouts" if self.approved_steps < self.update_steps else ""
+
+    @property
     def check(self) -> str:
         """Where to look while it trains, what should be found there, and what its script trains; empty if nowhere."""
         if self.approval is None or self.approval.step is None:
@@ -351,7 +357,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         # The verdict or the runs to make first may say the reason.
         told = approval.reason == plan.verdict.sentence or (plan.next_runs is not None and plan.next_runs.runs)
         finding = f"; {approval.finding}" if approval.finding else ""
-        found.insert(1, ("approval", approval.label if told else f"{approval.label}: {approval.reason}{finding}"))
+        label = approval.label + (f" ({plan.approved_cost})" if plan.approved_cost else "")
+        found.insert(1, ("approval", label if told else f"{label}: {approval.reason}{finding}"))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]

@@ -54,6 +54,8 @@ def by_budget(material: Material) -> Section:
     positions = tuple((say.amount(one.budget.amount, plan.budget.unit), numbers(one)) for one in ladder)
     start = next(i for i, one in enumerate(ladder) if one is plan)
     text = f"Move the slider: {len(positions)} budgets, each planned like the one above."
+    if material.comparison is not None:
+        text = f"All of this was predicted before the plan was trained. {text}"
     blocks += [Paragraph(text, quiet=True), Slider(LABELS, positions, start), *_command(material, plan)]
     return Section("budget", "The plan for every budget", tuple(blocks))
 

@@ -178,6 +178,13 @@ def test_runs_that_no_pilot_can_compare_are_named_with_what_is_missing() -> None
     assert "min-evaluations" in refused.value.hint
 
 
+def test_runs_of_equal_steps_are_compared_where_all_n_were_measured() -> None:
+    rows = [(n, step, 1.0 - float(np.exp(-n * step / 2e4))) for n in (8, 32) for step in range(0, 4001, 100)]
+    columns = dict(zip(("n", "step", "avg@4"), map(list, zip(*rows, strict=True)), strict=True))
+    found = back.backtest(iso.RunSet.from_columns(columns, problems_per_batch=4, model="m", train_data="d"))
+    assert max(row.regret for row in found.rows) < 0.01
+
+
 @pytest.mark.parametrize(("gap", "lost"), [(1.0, True), (0.02, False)])
 def test_what_counts_as_equal_is_a_share_of_the_range(gap: float, lost: bool) -> None:
     methods = {"smallest": lambda pilot: back.Answer(8, verdict="likely")}

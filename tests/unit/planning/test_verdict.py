@@ -351,10 +351,13 @@ def test_a_gain_its_interval_and_its_probability_are_one_comparison(close_runs: 
     plan = close_runs.allocate("600k")
     assert plan.gain is not None
     assert plan.gain.best.reward == 0.901
-    gain_D = plan.reward_draws() - plan.gain.best.reward
-    assert plan.gain.gain == pytest.approx(float(gain_D.mean()))
-    assert plan.gain.interval == pytest.approx(tuple(np.quantile(gain_D, [0.1, 0.9])))
-    assert plan.gain.probability == float(np.mean(gain_D > 0))
+    assert plan.reward_interval is not None
+    assert plan.predicted_reward is not None
+    assert plan.gain.gain == pytest.approx(plan.predicted_reward - 0.901)
+    assert plan.gain.interval == pytest.approx(tuple(end - 0.901 for end in plan.reward_interval))
+    assert plan.gain.probability is not None
+    # A chance of more than nine in ten lies above the lower end of an 80 % interval, one of less below it.
+    assert (plan.gain.probability > 0.9) == (plan.gain.interval[0] > 0)
 
 
 def test_a_plan_below_what_a_run_has_measured_says_so_first_and_is_not_approved() -> None:
