@@ -119,10 +119,7 @@ def _study_commands(first: NextRuns, path: Path, output: Path | None, *, logged:
 
 
 def _without_runs(plan: Plan, typed: Typed) -> list[str]:
-    """What to do where nothing is run first: the last lines of the plan's own screen, after what speaks against it.
-
-    Nothing where no run rises.
-    """
+    """What to do where nothing is run first: the last lines of the plan's own screen; nothing where no run rises."""
     from isocompute_sdk.reporting.wording import sentence
 
     if plan.fits is not None and plan.fits.flat_runs is not None:

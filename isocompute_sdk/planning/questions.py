@@ -243,11 +243,6 @@ class BudgetFor(Answer):
         exact: Any = math.ceil(amount) if self.unit in ("rollouts", "tokens") else float(f"{amount:.4g}")
         return Budget(**{self.unit: exact})
 
-    @property
-    def _out(self) -> bool:
-        """Whether the largest budget that was tried does not reach the reward even at the end of its interval."""
-        return self.measured is None and self.largest_reward_high < self.reward
-
     def _sentence(self) -> str:
         wanted = f"{self.metric} {self.reward:g}"
         if self.reward <= self.base_reward:
@@ -262,7 +257,8 @@ class BudgetFor(Answer):
         end = f"the plan for that is predicted at {shown}, at most {self.largest_reward_high:.3f}"
         if already:
             return f"{already}the fit does not follow that run: {tried}, {end}"
-        no = "out of reach of this model and recipe" if self._out else "possible, but not expected,"
+        is_out = self.largest_reward_high < self.reward
+        no = "out of reach of this model and recipe" if is_out else "possible, but not expected,"
         return f"{wanted} is {no} {tried}: {end}"
 
 
