@@ -40,8 +40,9 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     if fits.method == "published" and (basis.model is None or not same_model(basis.model, fits.model)):
         notes.append(another_model(fits.model, basis.model))
     notes += basis.inheritance.notes(plan.settings, timed=timed)
-    # What was assumed is shown as such: it is not the user's to be warned about.
-    notes += [note for note in plan.recipe.notes() if not {*note.data} & {*plan.assumed}]
+    # Of what was assumed beside values of the runs nobody is warned.
+    given = {row.name for row in plan.settings if row.source == "given"} - {*plan.assumed}
+    notes += [note for note in plan.recipe.notes() if {*note.data} & given or not {*note.data} & {*plan.assumed}]
     if plan.extrapolation is not None:
         notes += extrapolation(plan.extrapolation)
     smallest, largest = fits.group_size_range
