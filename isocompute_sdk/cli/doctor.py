@@ -91,7 +91,9 @@ def doctor(
 
     reading.refuse_both(paths, "`isocompute doctor runs/`")
     if speed:
-        save_speed(reading.read(paths, reading.metric), gpus or 1, seconds, usd_per_gpu_hour, output, json=json)
+        if gpus is None:
+            raise SpecError("--speed without --gpus; logs do not say on how many GPUs they ran", "Add --gpus N.")
+        save_speed(reading.read(paths, reading.metric), gpus, seconds, usd_per_gpu_hour, output, json=json)
         return
     for option, value in (("--seconds", seconds), ("--gpus", gpus), ("--usd-per-gpu-hour", usd_per_gpu_hour)):
         if value is not None:
@@ -108,9 +110,8 @@ def doctor(
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
     watch = " ".join(["isocompute status", *reading.sources(paths), "--watch"])
     found = replace(found, runs=tuple(_with_falls(one, watch) for one in found.runs))
-    rewards = {run.run_id: run for one in found.runs for run in _rewards(one)}
-    groups = _grouped(found.runs, rewards)
-    found = replace(found, remarks=(*_no_rise(groups, rewards), *found.remarks))
+    groups = _grouped(found.runs)
+    found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
     if json:
         listed = [{**one.to_dict(), "context_group": numbers.get(id(one))} for one in found.runs]
@@ -138,37 +139,38 @@ def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
     )
 
 
-def _grouped(findings: Sequence[RunFinding], rewards: Mapping[str, RunSeries]) -> list[tuple[Group, list[RunFinding]]]:
+def _grouped(findings: Sequence[RunFinding]) -> list[tuple[Group, list[RunFinding]]]:
     """Each group of runs that may be pooled, as an audit groups them, with its members."""
     from isocompute_sdk.fitting.measured_runs import grouped
 
     readable = [one for one in findings if one.runs is not None and one.metric is not None]
     infos = [(info, one) for one in readable if one.runs is not None for info in one.runs.runs()]
     owners = {id(info): one for info, one in infos}
+    rewards = {run.run_id: run for one in readable for run in _rewards(one)}
     found = grouped([info for info, _ in infos], rewards)
     return [(group, [owners[id(run)] for run in group.runs]) for group in found]
 
 
-def _rewards(finding: RunFinding) -> list[RunSeries]:
-    """The reward of a run, on each of its evaluation sets."""
-    if finding.runs is None or finding.metric is None:
+def _rewards(finding: RunFinding, metric: str | None = None) -> list[RunSeries]:
+    """The reward of a run, or another metric, on each of its evaluation sets."""
+    metric = metric or finding.metric
+    if finding.runs is None or metric is None or metric not in finding.runs.metrics:
         return []
-    measured = finding.runs.filter(metric=finding.metric)
-    return [one for where in measured.eval_sets for one in measured.series(finding.metric, where)]
+    measured = finding.runs.filter(metric=metric)
+    return [one for where in measured.eval_sets for one in measured.series(metric, where)]
 
 
-def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]], rewards: Mapping[str, RunSeries]) -> list[str]:
+def _no_rise(groups: Sequence[tuple[Group, Sequence[RunFinding]]]) -> list[str]:
     """Of each group whose rewards do not rise, all runs together, that they do not."""
     from isocompute_sdk.records.reward_metrics import no_rise, no_rise_note
 
     found: list[str] = []
-    for number, (runs, members) in enumerate(groups, start=1):
+    for number, (_, members) in enumerate(groups, start=1):
         for metric in dict.fromkeys(one.metric for one in members if one.metric is not None):
-            mine = (run.run_id for run, one in zip(runs.runs, members, strict=True) if one.metric == metric)
-            values = [rewards[run].value_T for run in mine]
-            if no_rise(values):
+            mine = {run.run_id: run.value_T for one in members for run in _rewards(one, metric)}
+            if no_rise(mine.values()):
                 group = f"group {number}: " if len(groups) > 1 else ""
-                found.append(f"{group}{no_rise_note(metric, len(values)).message}")
+                found.append(f"{group}{no_rise_note(metric, len(mine)).message}")
     return found
 
 

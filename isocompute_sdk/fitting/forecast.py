@@ -181,12 +181,12 @@ class Forecast(Saved):
         """The forecast as text: card, rewards ahead, flattening, fall, what one run cannot say."""
         where = f"n = {self.group_size}"
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        best, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
+        highest, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
         step = None if self.step is None else round(self.step * at / self.rollouts)
         told, source = self.told, "measured" if self.missed or not self.told else "fitted"
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
         title = f"{self.run_id} ({where}): {source} {self.metric} {now.reward:.3f} at {now.place}"
-        title += f", highest evaluation {best:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
+        title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = (
             "to this run alone, so it knows no other n and no later rise or fall; isocompute fit RUNS --output FILE "
             "and --fits FILE add its sweep, which moves these numbers"
@@ -201,10 +201,11 @@ class Forecast(Saved):
             lines.append(f"  keep: {kept}, {keep.path}" if keep.path else f"  {none}")
         if not told:
             return "\n".join(lines)
+        best = "best checkpoint" if self.card.keep.path else "best from now on"
         for one in self.ahead:
             lines.append(
                 f"  at {multiple(one.factor)}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
-                f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); best checkpoint {one.best:.3f} "
+                f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); {best} {one.best:.3f} "
                 f"({one.best_low:.3f} to {one.best_high:.3f})"
             )
         lines += [
@@ -355,12 +356,15 @@ class _Answer:
 
     def _ahead(self, factor: float, keep: Checkpoint) -> RewardAhead:
         index = int(np.searchsorted(self.at_Q, np.log(factor) - 1e-9))
-        best_D = self.shown_DQ[:, self.now : index + 1].max(axis=1)
+        best_D, held_D = self.shown_DQ[:, self.now : index + 1].max(axis=1), self.shown_DQ[:, self.now]
         if keep.path is not None and keep.reward is not None:
             before = int(np.searchsorted(self.at_Q[: self.now], np.log(keep.rollouts / self.last)))
-            best_D = np.maximum(best_D, self.reward_DQ[:, before] + keep.reward - self.mean_Q[before])
-        drawn_D2 = np.stack([self.shown_DQ[:, index], best_D], axis=1)
-        at, best = np.stack(self._interval(drawn_D2, self.at_Q[[index, index]]), axis=1).tolist()
+            kept_D = self.reward_DQ[:, before] + keep.reward - self.mean_Q[before]
+            best_D, held_D = np.maximum(best_D, kept_D), np.maximum(held_D, kept_D)
+        drawn_D3 = np.stack([self.shown_DQ[:, index], best_D, held_D], axis=1)
+        at, best, held = np.stack(self._interval(drawn_D3, self.at_Q[[index, index, self.now]]), axis=1).tolist()
+        # What is reached stays, however far later rewards may leave the curve.
+        best[1] = max(best[1], held[1])
         return RewardAhead(factor, self.last * factor, self._step(self.last * factor), *at, *best)
 
     def _step(self, rollouts: float) -> float | None:
@@ -464,10 +468,10 @@ class _Answer:
         fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
         if sick:
-            advice = (
-                f"{', '.join(dict.fromkeys(sick))}; isocompute forecast LOGS --remaining 2M shows what can be changed"
+            where = (
+                "the notes say what to try" if keep.path is None else "add --remaining 2M to see what can be changed"
             )
-            return Card("change-something", advice, keep)
+            return Card("change-something", f"{', '.join(dict.fromkeys(sick))}; {where}", keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
             chance = f"a better checkpoint by {multiple(last.factor)}x has probability {gains:.2f}"
             falls = "falls" if fell else "has probably begun to fall"

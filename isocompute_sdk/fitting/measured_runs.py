@@ -147,10 +147,12 @@ def flat_runs(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, Note
     return found
 
 
-def check_bounds(series: Iterable[RunSeries], metric: str, bounds: tuple[float, float]) -> None:
-    """Refuse rewards outside the metric's bounds."""
+def check_bounds(
+    series: Iterable[RunSeries], metric: str, bounds: tuple[float, float], beside: Sequence[Array] = ()
+) -> None:
+    """Refuse rewards outside the metric's bounds; `beside` are those of other runs, whose range is told too."""
     every = list(series)
-    values = np.concatenate([one.value_T for one in every]) if every else np.zeros(1)
+    values = np.concatenate([*(one.value_T for one in every), *beside]) if every else np.zeros(1)
     for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
         if outside.size:

@@ -255,9 +255,10 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
         low, high = float(min(map(np.min, parts))), float(max(map(np.max, parts)))
         if not -1e-9 <= low <= high <= 1 + 1e-9:
             span = f"runs from {low:.4g} to {high:.4g}" if low < high else f"is always {low:.4g}"
+            which = f"--metric {shlex.quote(metric)} " if len(values) > 1 else ""
             found.append(
                 f"{metric} {span} in {counted(len(parts), 'run')}: tell fit and audit the lowest and highest "
-                f"reward that its function can return: {bounds_option(np.array([low, high]))}"
+                f"reward that its function can return: {which}{bounds_option(np.array([low, high]))}"
             )
     for field_ in ("model", "train_data"):
         measured = (one for one in findings if one.runs is not None and one.metric is not None)

@@ -235,7 +235,8 @@ class Collection:
             error.shell_hint = error.shell_hint and error.shell_hint.replace("doctor PATH", f"doctor {where}")
             self.errors.setdefault(str(place), error)
             if self.left_out is not None:
-                self.left_out[str(place)] = " ".join(str(error).removeprefix(f"{place}: ").split())
+                said = (error.message.removeprefix(f"{place}: "), error.hint)
+                self.left_out[str(place)] = " ".join(". ".join(filter(None, said)).split())
 
     def not_looked_at(self) -> str:
         """Files that may hold measurements, counted by their endings; empty without any."""

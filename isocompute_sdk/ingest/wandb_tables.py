@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocompute_sdk.errors import RecordError, did_you_mean
-from isocompute_sdk.ingest.attempts import Rows, attempts_from_columns, scalar_series
+from isocompute_sdk.ingest.attempts import Rows, attempts_from_columns, counted_from_one, scalar_series
 from isocompute_sdk.ingest.find import refuse_supervised
 from isocompute_sdk.ingest.formats.log_format import RunLog, ScalarSeries, one_per_step
 from isocompute_sdk.ingest.formats.registry import format_of, recognised
@@ -170,8 +170,10 @@ def refuse_several(log: RunLog) -> None:
     if twice is not None or any(begun <= first for begun in later):
         what = f"begin anew at {min(later):g}" if twice is None else f"have several values of {twice}"
         raise RecordError(
-            f"{log.source}: the steps of run {log.name!r} {what}; accepted: the rows of one run, or a run id in each",
-            "Give every row its run_id.",
+            f"{log.source}: the steps of run {log.name!r} (column {log.step_name!r}) {what}; accepted: the rows of one "
+            "run, or a run id in each",
+            "Give every row its run_id. If another column counts the updates: --rename THAT=step "
+            "(rename={'THAT': 'step'}).",
         )
 
 
@@ -269,7 +271,10 @@ def _of_run(
         totals = _floats(frame[names["rollouts"]])
         there = ~np.isnan(totals) & ~np.isnan(at)
         counted = one_per_step([scalar_series(at[there], totals[there])]) if there.any() else None
-    return recognised(RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted))
+    log = recognised(RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted))
+    # A framework that logs the rollouts of each update says whether step 0 is one.
+    by_update = counted is None and log.framework is not None and log.framework.rollouts_tag in log.tags
+    return counted_from_one(log) if by_update else log
 
 
 def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Any]:

@@ -107,14 +107,17 @@ class Basis:
 
     def _speed(self, budget: Budget) -> Throughput | None:
         """The throughput, completed from what the runs logged where the budget needs more than was given."""
+        given = self.throughput
+        if budget.timed and budget.gpus is not None and given is not None and given.rollouts_per_second is not None:
+            given.at_gpus(budget.gpus)  # Raises if nothing says how fast so many are.
         if self.fits.runs is None or not (budget.timed or budget.unit == "tokens"):
-            return self.throughput
+            return given
         from isocompute_sdk.records import RunSet
         from isocompute_sdk.timing.measuring import complete
 
         stated = self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
         gpus = budget.gpus or (stated[0] if len(stated) == 1 else None)
-        return complete(self.throughput, RunSet.from_dict(self.fits.runs), timed=budget.timed, gpus=gpus)
+        return complete(given, RunSet.from_dict(self.fits.runs), timed=budget.timed, gpus=gpus)
 
     def on_gpus_of(self, budget: Budget) -> Self:
         """This planner on the GPUs that the budget names."""

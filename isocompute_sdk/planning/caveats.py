@@ -252,7 +252,7 @@ def gpus(throughput: Throughput, offered: tuple[int, ...]) -> Iterator[Note]:
     if offered and throughput.gpu_exponent is None and offered != (throughput.gpus,):
         yield Note(
             "throughput-extrapolated",
-            "info",
+            "warning",
             f"The hardware offers {', '.join(map(str, offered))} GPUs, and the throughput is for {throughput.gpus}: "
             f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed grows with GPUs.",
             {"gpus": list(offered), "throughput_gpus": throughput.gpus},

@@ -54,7 +54,7 @@ def interval(asked: int, update_steps: int, step_cost: float, evaluation_cost: f
 DEFAULT_EVALUATION = Evaluation()
 DEADLINE_ERRORS = 2.0
 """Standard errors of a measured throughput by which a deadline is kept."""
-_MEASURE = "or measure the speed: isocompute run STUDY --probe, or isocompute doctor LOGS --speed"
+_MEASURE = "or measure the speed: isocompute run STUDY --probe, or isocompute doctor LOGS --speed --gpus N"
 WORDS = {
     "rollouts_per_second": "the rollouts per second",
     "tokens_per_rollout": "the tokens per rollout",

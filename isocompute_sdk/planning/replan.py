@@ -231,6 +231,11 @@ def replan(
     saved = [(one.step, str(one.path)) for one in checkpoints]
     live = live_run(runs, run_id, metric, fits.eval_set if metric is not None else None, saved)
     series = live.one
+    if series.group_size < 2:
+        raise PlanError(
+            f"run {series.run_id!r} has n = 1; accepted: 2 or more",
+            "Forecast it without --remaining (remaining=): a single rollout has no group to be compared with.",
+        )
     problems = series.problems_per_batch or basis.recipe.min_problems_per_batch
     batch, budget = series.group_size * problems, Budget.parse(remaining)
     steps, _ = basis.pricing(budget).affordable_steps(batch)

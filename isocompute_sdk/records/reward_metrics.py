@@ -425,7 +425,8 @@ def no_metric(named: Named) -> RecordError:
     """The error about a table that holds nothing measured."""
     return RecordError(
         f"no column holds a metric; the table has: {named.columns}",
-        'Leave it out, or add a column named after the metric, e.g. "avg@4", or columns "metric" and "value".',
+        'Give only files with measurements, or add a column named after the metric, e.g. "avg@4", or columns "metric" '
+        'and "value".',
     )
 
 

@@ -23,8 +23,8 @@ TRADE_OFF_SPAN = 4.0
 NEAR = 1.25
 """Without such batches, seconds are known for batches up to this factor outside the measured ones."""
 MORE_BATCHES = (
-    f"To plan in hours, time batches at least {TRADE_OFF_SPAN:g}x apart (isocompute run STUDY.yaml --probe), or give "
-    "--rollouts-per-second and --step-overhead-seconds in place of --throughput."
+    f"To plan in hours, time larger batches, {TRADE_OFF_SPAN:g}x apart or more (isocompute run STUDY.yaml --probe), or "
+    "give --rollouts-per-second and --step-overhead-seconds in place of --throughput."
 )
 """What to do if seconds of a batch are unknown."""
 SYSTEM_SHARE = 0.8
@@ -50,6 +50,8 @@ class Measurement(Spec):
     """Coverage of the intervals."""
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict[str, tuple[float, float]])
     """Interval of each fitted quantity, by field name of `Throughput`."""
+    rate_is_limit: bool = False
+    """Whether the rate may be more than twice that fitted, as seconds hardly grow with the batch."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -67,8 +69,8 @@ class Measurement(Spec):
 
     @property
     def separates_batches(self) -> bool:
-        """Whether the batches lie far enough apart to compare batch sizes."""
-        return self.rollouts_per_batch[-1] >= TRADE_OFF_SPAN * self.rollouts_per_batch[0]
+        """Whether the batches lie far enough apart to compare batch sizes, and their seconds differ."""
+        return not self.rate_is_limit and self.rollouts_per_batch[-1] >= TRADE_OFF_SPAN * self.rollouts_per_batch[0]
 
 
 class Throughput(Spec):
@@ -149,7 +151,7 @@ class Throughput(Spec):
         if seen is None or seen.separates_batches:
             return None
         low, high = seen.rollouts_per_batch[0], seen.rollouts_per_batch[-1]
-        if low / NEAR <= rollouts_per_batch <= high * NEAR:
+        if low / NEAR <= rollouts_per_batch <= high * (1.0 if seen.rate_is_limit else NEAR):
             return None
         measured = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         return (
@@ -168,7 +170,8 @@ class Throughput(Spec):
         if self.gpu_exponent is None:
             raise SpecError(
                 f"gpu_exponent is not known: speed is known with gpus = {self.gpus} only, not with {gpus}",
-                "Add --gpu-exponent, 1 for ideal scaling (gpu_exponent=), or measure runs with two numbers of GPUs.",
+                "Correct gpus if others were timed; else add --gpu-exponent, 1 for ideal scaling (gpu_exponent=), or "
+                "measure runs with two numbers of GPUs.",
             )
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second
@@ -257,11 +260,13 @@ class Throughput(Spec):
         }
         lines: list[str] = []
         for name, (label, unit) in units.items() if self.rollouts_per_second is not None else ():
-            band = ""
+            value, band = f"{getattr(self, name):,.4g}", ""
             if seen is not None and name in seen.intervals:
                 low, high = seen.intervals[name]
                 band = f" ({seen.level:.0%} interval {low:,.3g} to {high:,.3g})"
-            lines.append(f"{label:<18} {getattr(self, name):,.4g} {unit}{band}")
+                if seen.rate_is_limit and name == "rollouts_per_second":
+                    value, band = f"at least {low:,.3g}", f" ({seen.level:.0%})"
+            lines.append(f"{label:<18} {value} {unit}{band}")
         if self.gpu_exponent is not None:
             lines.append(f"{'GPUs':<18} rate ~ GPUs^{self.gpu_exponent:.2f}")
         if self.tokens_per_rollout is not None:
@@ -280,7 +285,8 @@ class Throughput(Spec):
     def _knee(self) -> str:
         knee, seen = self.system_batch_size, self.measured
         if knee is None:
-            return "unknown: needs batches at least 4x apart; seconds are known near the measured B only"
+            need = "larger batches" if seen is not None and seen.rate_is_limit else "batches at least 4x apart"
+            return f"unknown: needs {need}; seconds are known near the measured B only"
         inside = seen is None or seen.rollouts_per_batch[0] / 2 <= knee <= 2 * seen.rollouts_per_batch[-1]
         where = "" if inside else "; outside the measured batches"
         return f"about {knee:,.0f} rollouts per batch (80 % of the largest speed{where})"

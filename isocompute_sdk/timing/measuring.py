@@ -99,6 +99,8 @@ LENGTHS_DIFFER = 1.3
 """Ratio of response lengths above which floor and overhead can be separated without sampling times."""
 EXPONENTS: Array = np.linspace(0.0, 1.5, 151)
 LARGEST_T = 1e3
+ROUNDING = 1e-6
+"""Share of a step that is 0 but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ def measure(
             relative_error=spread,
             level=level,
             intervals=intervals,
+            rate_is_limit=low <= slope / 2 and len(batches) > 1,
         ),
     )
 
@@ -282,7 +285,7 @@ def _seconds_model(
         for name, value, error in zip(names, line.value_P, np.sqrt(np.diag(line.covariance_PP)), strict=True):
             # Errors of parts of one step are correlated, so they add linearly.
             fitted[name] = (fitted[name][0] + float(value), fitted[name][1] + float(error))
-    if fitted["slope"][0] <= 0:
+    if fitted["slope"][0] * batches[-1] <= ROUNDING * predicted_G.max():
         raise FitError(
             f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
             "Measure larger batches, where the hardware is busy, or give --rollouts-per-second (rollouts_per_second=).",

@@ -177,7 +177,7 @@ class BudgetOptions:
             have = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise SpecError(
                 f"{have} without {' and '.join(missing)}; accepted: both of these, or --throughput FILE",
-                "Add it, or measure the speed: isocompute doctor LOGS --speed.",
+                "Add it, or measure the speed: isocompute doctor LOGS --speed --gpus N.",
             )
         gpus = {"gpus": hardware.gpu_counts[0]} if not missing and "gpus" in hardware.model_fields_set else {}
         return Throughput.model_validate({**given, **gpus})

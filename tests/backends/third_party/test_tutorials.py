@@ -138,7 +138,7 @@ def test_its_runs_are_read_stitched_and_timed(log_site: Path, isocompute: Comman
     assert (last["model"], last["temperature"], last["filter"]) == ("coin", 0.7, "zero-variance")
     (seconds,) = {row["value"] for row in rows if row["run_id"] == "n2" and row["metric"] == "step_seconds"}
     assert seconds == pytest.approx(2.512)
-    timed = ok(isocompute("doctor", "--speed", "runs", "--json"))
+    timed = ok(isocompute("doctor", "--speed", "runs", "--gpus", 1, "--json"))
     assert json.loads(timed.stdout)["rollouts_per_second"] == pytest.approx(125.0, rel=0.01)
     looked = isocompute("doctor", "runs", "--json")
     assert [run["group_size"] for run in json.loads(looked.stdout)["runs"]] == ["2", "32", "8"]

@@ -143,7 +143,7 @@ def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path:
         ["run", "--prepare", "PIPE.yaml"],
         ["run", "PIPE.yaml"],
         ["run", "--probe", "PIPE.yaml"],
-        ["doctor", "--speed", "PIPE.csv"],
+        ["doctor", "--speed", "PIPE.csv", "--gpus", "1"],
         ["launch", "PIPE.json"],
         ["plan", "--budget", "3M", "--fits", "PIPE.json"],
         ["plan", "--budget", "3M", "--recipe", "PIPE.yaml"],

@@ -150,7 +150,7 @@ def test_a_probe_and_a_scorecard_read_tables_of_strangers(isocompute: Command, t
     )
     WAYS["letters.csv"](table, tmp_path / "t.csv")
     words = ["--rename", "G=n", "--rename", "iteration=step", "--rename", "batch_size=bp"]
-    done = ok(isocompute("doctor", "--speed", "t.csv", *words, "--seconds", "took", "--json"))
+    done = ok(isocompute("doctor", "--speed", "t.csv", *words, "--gpus", 1, "--seconds", "took", "--json"))
     measured = json.loads(done.stdout)
     assert measured["step_overhead_seconds"] == pytest.approx(20, rel=0.1)
     assert measured["rollouts_per_second"] == pytest.approx(10, rel=0.1)

@@ -124,6 +124,10 @@ def test_a_run_that_fell_stops_and_keeps_the_last_checkpoint_before_the_fall() -
     assert f"step {found.onset.step:,.0f} " in found.card.reason
     assert found.card.keep.path in ("run/checkpoint-400", "run/checkpoint-600")
     assert found.at(2).best > found.at(2).reward
+    # What is kept stays, however far ahead.
+    kept = found.card.keep.reward
+    assert kept is not None
+    assert all(kept - one.best_low < 0.02 for one in found.ahead)
 
 
 @pytest.mark.parametrize("begin", [200.0, 400.0, 600.0, 800.0])

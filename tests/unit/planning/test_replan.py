@@ -53,6 +53,12 @@ def fallen(of_fallen: Planner) -> Replan:
     return of_fallen.replan(runs_of(), "1M", checkpoints=saved(200, 400, 600, 800, 1000))
 
 
+def test_the_rest_of_a_run_without_groups_is_refused_as_what_it_is() -> None:
+    alone = run_of({"step": STEPS, "avg@4": rewards(fall=False)}, group_size=1)
+    with pytest.raises(iso.PlanError, match="n = 1"):
+        planner(alone).replan(alone, "1M")
+
+
 def test_trouble_checkpoint_and_sunk_cost_follow_from_the_log(fallen: Replan) -> None:
     assert fallen.trouble == ("decayed-run",)
     assert fallen.onset is not None

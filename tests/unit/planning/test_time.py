@@ -107,6 +107,13 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
     assert "throughput-extrapolated" not in codes(free)
 
 
+def test_a_budget_on_other_gpus_than_were_timed_needs_to_know_how_speed_grows(fits: Fits) -> None:
+    one = SLOW.replace(gpus=1)
+    assert Planner(fits, None, RECIPE, one).allocate("60 GPU-hours on 8xH100").gpus == 8
+    with pytest.raises(SpecError, match="gpu_exponent"):
+        Planner(fits, None, RECIPE, one.replace(gpu_exponent=None)).allocate("60 GPU-hours on 8xH100")
+
+
 def test_what_is_not_known_of_the_speed_is_said(fits: Fits) -> None:
     for rollouts in (100, 10**9):
         seen = Measurement(rollouts_per_batch=(16, 64), runs=3, steps=30, rollouts=rollouts)

@@ -130,6 +130,19 @@ def test_logs_without_times_and_times_that_make_no_sense_are_refused() -> None:
         Throughput.measure(RunSet.from_columns(shrinking))
 
 
+def test_a_rate_that_the_batches_do_not_tell_is_a_limit_and_prices_no_larger_batch() -> None:
+    noise = np.random.default_rng(0).normal(0, 1, 60)
+    rows = [(bp, step) for bp in (64, 128, 256) for step in range(1, 21)]
+    columns = {"n": [8] * 60, "bp": [bp for bp, _ in rows], "step": [step for _, step in rows]}
+    found = Throughput.measure(RunSet.from_columns({**columns, "step_seconds": list(60 + noise)}), gpus=8)
+    assert found.system_batch_size is None
+    assert found.refusal(2048) is None
+    assert found.refusal(2049) is not None
+    assert "at least" in found.summary()
+    with pytest.raises(FitError, match="do not grow"):
+        Throughput.measure(RunSet.from_columns({**columns, "step_seconds": [60.0] * 60}))
+
+
 T_90_OF_3 = 1.637744
 """Quantile .9 of Student's t with 3 degrees of freedom."""
 

@@ -92,6 +92,13 @@ def test_one_run_is_one_run(tmp_path: Path, table: Any, ending: str) -> None:
     assert [one.attempts for one in diagnose(path).runs] == [1]
 
 
+def test_the_first_update_of_a_log_under_another_name_counts(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"step": range(20), "env/all/total_episodes": 128, "env/all/reward/total": 0.5})
+    for name in ("metrics.jsonl", "table.jsonl"):
+        path = write(rows, tmp_path, "jsonl").rename(tmp_path / name)
+        assert RunSet.read(path, **SIZES).runs()[0].rollouts == 20 * 128
+
+
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.__name__)
 def test_two_runs_one_below_the_other_are_refused(tmp_path: Path, table: Any) -> None:
     again = table()
