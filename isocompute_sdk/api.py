@@ -471,8 +471,7 @@ def _with_header(script: str, plan: Plan, differing: Sequence[Mapping[str, Any]]
         ]
         lines.append("")
     header = "".join(f"{_commented(line, comment)}\n" if line else "#\n" for line in lines)
-    at = script.find("# Notes:\n")
-    at = at if at >= 0 else script.find("\n") + 1
+    at = script.find("\n# Notes:") + 1 or script.find("\n") + 1
     return script[:at] + header + script[at:]
 
 

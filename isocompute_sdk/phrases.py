@@ -25,7 +25,7 @@ def short(value: float) -> str:
 
 def multiple(value: float) -> str:
     """How many times something else: `2.8`, `1,300`."""
-    return f"{value:.2g}" if value < 99.5 else f"{value:,.0f}"
+    return f"{value:.2g}" if value < 99.5 else f"{float(f'{value:.2g}'):,.0f}"
 
 
 def small(value: float) -> str:

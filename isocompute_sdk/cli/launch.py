@@ -80,6 +80,7 @@ def launch(
     from isocompute_sdk import api
     from isocompute_sdk.planning import Plan, change_plan, differences
     from isocompute_sdk.planning.inheritance import shown
+    from isocompute_sdk.planning.plan import VERDICTS
 
     loaded = Plan.load(plan)
     asked = opt.assignments(change, "--change")
@@ -122,7 +123,8 @@ def launch(
     sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
     told += [f"  {name}: {runs} | {planned} | {scripted}" for name, runs, planned, scripted in sides]
     if asked:
-        rows = [(name, _shown(before), _shown(after)) for name, before, after in changed]
+        words = {"verdict": VERDICTS}
+        rows = [(name, *(_shown(words.get(name, {}).get(str(one), one)) for one in pair)) for name, *pair in changed]
         told += aligned([("changed", "plan", "now"), *rows])
     missing = [_in_a_line(note) for note in lacking]
     # With --dry-run, standard output holds the script alone.
@@ -137,14 +139,14 @@ def launch(
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}" + (f"; {script} as it was is now {kept}" if kept is not None else ""))
-    # Without its files it stops at once.
-    first = f"{'next' if absent is None else 'next, beside your data and reward file'}: bash {quote(str(script))}"
-    for line in [*missing, first, *_then(chosen, output_dir)]:
+    where_to = "" if absent is None else ", beside your data and reward file"
+    for line in [*missing, *_next(chosen, f"{where_to}: bash {quote(str(script))}", output_dir)]:
         say(line)
 
 
-def _then(plan: Plan, output_dir: str) -> Iterator[str]:
-    """What to type when a plan that is approved in part was trained so far."""
+def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
+    """What to type to start the script, which stops without its files; and when what is approved in part is trained."""
+    yield ("to train it anyway" if _not_approved(plan) else "next") + start
     if rest := plan.update_steps - plan.approved_steps:
         remaining = rest * plan.rollouts_per_batch
         yield f"then, on whether to go on: isocompute forecast {quote(output_dir)} --remaining {remaining}"
@@ -179,10 +181,16 @@ def _before(plan: Plan) -> Iterator[str]:
 
 def _not_approved(plan: Plan) -> list[Note]:
     """That something speaks against the plan."""
+    from isocompute_sdk.reporting.wording import budget_option
+
     approval = plan.approval
     if approval is None or approval.kind != "do-not":
         return []
-    return [Note("plan-not-approved", "warning", f"{approval.label}: {approval.reason}", asdict(approval))]
+    text = f"{approval.label}: {approval.reason}"
+    if plan.next_runs is not None and plan.next_runs.runs:
+        runs = "" if plan.verdict.kind == "borrowed" else " RUNS"
+        text += f". To make them: isocompute next{runs} {budget_option(plan.budget)}"
+    return [Note("plan-not-approved", "warning", text, asdict(approval))]
 
 
 def _in_a_line(note: Note) -> str:

@@ -119,11 +119,12 @@ def _study_commands(first: NextRuns, path: Path, output: Path | None, *, logged:
 
 
 def _without_runs(plan: Plan, typed: Typed) -> list[str]:
-    """What to do where nothing is run first: the last lines of the plan's own screen, after what speaks against it."""
+    """What to do where nothing is run first: the last lines of the plan's own screen; nothing where no run rises."""
     from isocompute_sdk.reporting.wording import sentence
 
-    is_flat = plan.fits is not None and plan.fits.flat_runs is not None
-    against = plan.approval if plan.approval is not None and plan.approval.kind == "do-not" and not is_flat else None
+    if plan.fits is not None and plan.fits.flat_runs is not None:
+        return []
+    against = plan.approval if plan.approval is not None and plan.approval.kind == "do-not" else None
     told = [] if against is None else [f"{against.label}. {sentence(against.reason)}"]
     return [*told, *what_next(plan, typed)]
 

@@ -40,7 +40,9 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     if fits.method == "published" and (basis.model is None or not same_model(basis.model, fits.model)):
         notes.append(another_model(fits.model, basis.model))
     notes += basis.inheritance.notes(plan.settings, timed=timed)
-    notes += plan.recipe.notes()
+    # Of what was assumed beside values of the runs nobody is warned.
+    given = {row.name for row in plan.settings if row.source == "given"} - {*plan.assumed}
+    notes += [note for note in plan.recipe.notes() if {*note.data} & given or not {*note.data} & {*plan.assumed}]
     if plan.extrapolation is not None:
         notes += extrapolation(plan.extrapolation)
     smallest, largest = fits.group_size_range
@@ -164,11 +166,11 @@ def beyond_grid(n: int, largest: int, smallest: int) -> Iterator[Note]:
     """A group size outside those that were run."""
     if smallest <= n <= largest:
         return
+    ran = f"{smallest} to {largest}" if smallest < largest else f"only {largest}"
     yield Note(
         "beyond-grid",
         "warning",
-        f"n = {n} lies outside the group sizes that were run ({smallest} to {largest}); the best of those that were "
-        f"run is among the alternatives.",
+        f"n = {n} lies outside the group sizes that were run ({ran}); the best of those is among the alternatives.",
         {"group_size": n, "grid": [smallest, largest]},
     )
 
@@ -294,8 +296,8 @@ def speed(
     if outside:
         unseen.append(f"batches of {low:,} to {high:,} rollouts were timed, and the plan's has {batch:,}")
     if growing:
-        known = f"up to {seen.rollouts:,.0f}" if seen.rollouts else "at none"
-        unseen.append(f"response lengths were measured {known} of {rollouts:,} rollouts, and may grow further")
+        known = f"only up to {seen.rollouts:,.0f} of {rollouts:,} rollouts"
+        unseen.append(f"response lengths were measured {known if seen.rollouts else 'nowhere'}, and may grow further")
     if unseen:
         yield Note(
             "throughput-extrapolated",

@@ -57,12 +57,11 @@ class AtEqual:
     difference: SavedEstimate
     """Reward of the plan less that of the configuration."""
 
-    @property
-    def described(self) -> str:
+    def described(self, plan: Plan) -> str:
         """The configuration and the difference in one line."""
         return (
             f"B_p = {self.problems_per_batch}, M = {self.update_steps:,}, C = {self.rollouts:,}: predicted "
-            f"{self.reward.mean:.3f}, difference {_signed(self.difference)}"
+            f"{self.reward.mean:.3f}, difference {_signed(self.difference, plan, self.reward)}"
         )
 
 
@@ -117,8 +116,8 @@ class PlanComparison(Answer):
             f"{p.predicted_reward:.3f}",
             f"configuration   n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}: "
             f"predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}",
-            f"difference      {_signed(self.difference)}{chance}",
-            *(f"{'equal ' + name:<15} {at.described}" for name, at in parts.items()),
+            f"difference      {_signed(self.difference, p, self.configuration_reward)}{chance}",
+            *(f"{'equal ' + name:<15} {at.described(p)}" for name, at in parts.items()),
             f"same reward     with a plan of {same}, {share:.0%} of the cost{about}",
         ]
         if self.gpu_hours_saved is not None:
@@ -157,11 +156,10 @@ class PlanComparison(Answer):
         if not apart and abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
             return f"the configuration is as good as the {plan}{where}: at most {tie:g} of {self.metric} apart"
         if not math.isnan(d.low) and d.low <= 0 <= d.high:
-            return (
-                f"these fits cannot decide between the configuration and the {plan}{where} ({_signed(d)} of "
-                f"{self.metric})"
-            )
-        better, amount = (plan, d.mean) if d.mean > 0 else ("configuration", -d.mean)
+            shown = _signed(d, self.plan, self.configuration_reward)
+            between = f"between the configuration and the {plan}{where}"
+            return f"these fits cannot decide {between} ({shown} of {self.metric})"
+        better, amount = plan if d.mean > 0 else "configuration", abs(_apart(self.plan, self.configuration_reward))
         return f"the {better} is ahead by {amount:.3f} of {self.metric}{where}"
 
 
@@ -389,7 +387,11 @@ def _equal_reward(
     return priced(unit), saved, bounded
 
 
-def _signed(value: Estimate) -> str:
-    if math.isnan(value.low):
-        return f"{value.mean:+.3f}, no interval"
-    return f"{value.mean:+.3f}, {value.low:+.3f} to {value.high:+.3f}"
+def _apart(plan: Plan, other: Estimate) -> float:
+    """The difference of two rewards as shown, so that the three numbers agree on a screen."""
+    return round(plan.predicted_reward or 0.0, 3) - round(other.mean, 3)
+
+
+def _signed(value: Estimate, plan: Plan, other: Estimate) -> str:
+    ends = "no interval" if math.isnan(value.low) else f"{value.low:+.3f} to {value.high:+.3f}"
+    return f"{_apart(plan, other) + 0.0:+.3f}, {ends}"

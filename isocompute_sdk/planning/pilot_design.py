@@ -217,7 +217,8 @@ def _first_round(
     """The runs of a pilot of this share of the budget, none of them where none is worth it."""
     unit, available = pricing.budget.unit, float(pricing.available)
     settles = [f"where the curve of n = {t.group_size} lies; useful only with the others" for t in first]
-    runs = tuple(advised(t, available, saving / len(first), why) for t, why in zip(first, settles, strict=True))
+    # None saves anything alone.
+    runs = tuple(advised(t, available, 0.0, why) for t, why in zip(first, settles, strict=True))
     reason = f"no runs yet: published laws say n = {now[0]}, expected to fall {regret:.3f} short of the best n"
     if runs:
         cost = sum(run.cost for run in runs)

@@ -348,8 +348,11 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         (f"predicted {plan.metric}", _reward(plan)),
         *_gain(plan),
     ]
-    if plan.next_runs is not None:
-        found[1:1] = [("run first", run.describe(plan.next_runs.unit)) for run in plan.next_runs.runs]
+    if (first := plan.next_runs) is not None:
+        found[1:1] = [("run first", run.describe(first.unit)) for run in first.runs]
+        if len(first.runs) > 1 and first.saving:
+            saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
+            found.insert(1 + len(first.runs), ("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
     if (approval := plan.approval) is not None:
         # The verdict or the runs to make first may say the reason.
         told = approval.reason == plan.verdict.sentence or (plan.next_runs is not None and plan.next_runs.runs)
@@ -378,7 +381,9 @@ def _close(plan: Plan) -> list[str]:
 
 
 def best_sizes(plan: Plan) -> str:
-    """The plan's n with those about equal to it; of a law, the band that holds the best one with 80 % probability."""
+    """The plan's n with those about equal to it; of a law, the band of the best one (80 %); empty if one n was run."""
+    if plan.fits is not None and plan.fits.only_size:
+        return ""
     if plan.odds is not None:
         return ", ".join(map(str, sorted([plan.group_size, *plan.about_equal])))
     if plan.group_size_interval is None:
@@ -389,11 +394,14 @@ def best_sizes(plan: Plan) -> str:
 
 def learning_rate(plan: Plan) -> str:
     """The learning rate and where it comes from; that it is unknown where neither the runs nor a person gave one."""
-    whence = {row.name: row.source for row in plan.settings}.get("learning_rate", "assumed")
+    sources = {row.name: row.source for row in plan.settings}
+    whence = sources.get("learning_rate", "assumed")
     if whence == "assumed":
         return f"unknown, {plan.learning_rate:.3g} assumed: give that of your runs (--recipe-value learning_rate=RATE)"
     origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
-    return f"{plan.learning_rate:.3g} ({plan.recipe.learning_rate_rule} rule, {origin})"
+    rule = f"{plan.recipe.learning_rate_rule} rule"
+    how = f"{origin}; {rule} assumed" if sources.get("learning_rate_rule") == "assumed" else f"{rule}, {origin}"
+    return f"{plan.learning_rate:.3g} ({how})"
 
 
 def assumed_values(plan: Plan) -> str:

@@ -224,7 +224,8 @@ class BudgetFor(Answer):
             lines.append("no interval: these fits have none")
         else:
             alone = "is not expected to help" if self.bet is None else "is a bet"
-            lines.append(f"next          change the recipe, the problems or the model; more compute alone {alone}")
+            alone = f"more compute alone {alone} within {FAR:g} x (beyond it nothing was searched)"
+            lines.append(f"next          change the recipe, the problems or the model; {alone}")
         if self.plan is not None:
             p = self.plan
             lines.append(
@@ -242,11 +243,6 @@ class BudgetFor(Answer):
         exact: Any = math.ceil(amount) if self.unit in ("rollouts", "tokens") else float(f"{amount:.4g}")
         return Budget(**{self.unit: exact})
 
-    @property
-    def _out(self) -> bool:
-        """Whether the largest budget that was tried does not reach the reward even at the end of its interval."""
-        return self.measured is None and self.largest_reward_high < self.reward
-
     def _sentence(self) -> str:
         wanted = f"{self.metric} {self.reward:g}"
         if self.reward <= self.base_reward:
@@ -254,15 +250,16 @@ class BudgetFor(Answer):
         already = f"a run already reached {self.measured}; " if self.measured is not None else ""
         if self.expected is not None:
             return f"{already}{wanted} is predicted to cost {amount_text(self.expected, self.unit)}"
-        tried = f"{amount_text(self.largest, self.unit)}, {FAR:g} x the largest run"
+        tried = f"within {FAR:g} x the largest run ({amount_text(self.largest, self.unit)})"
         shown = f"{self.largest_reward:.3f}"
         if float(shown) >= self.reward > self.largest_reward:
             shown = f"just below {shown}"
         end = f"the plan for that is predicted at {shown}, at most {self.largest_reward_high:.3f}"
         if already:
-            return f"{already}the fit does not follow that run: up to {tried}, {end}"
-        no = "out of reach of this model and recipe" if self._out else "possible, but not expected,"
-        return f"{wanted} is {no} up to {tried}: {end}"
+            return f"{already}the fit does not follow that run: {tried}, {end}"
+        is_out = self.largest_reward_high < self.reward
+        no = "out of reach of this model and recipe" if is_out else "possible, but not expected,"
+        return f"{wanted} is {no} {tried}: {end}"
 
 
 BUDGET_FOR = Document("budget-for", 1, BudgetFor, derived=("reachable",))

@@ -60,10 +60,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     for flat in fits.no_rise:
         return Verdict("undecided", flat.message), False
     if fits.only_size:
-        batches = [(size, size * plan.problems_per_batch) for size in (4 * n, 2 * n, n // 2) if size > 1]
-        others = [size for size, batch in batches if not plan.hardware.refusal(batch)]
-        run = f"; a run of n = {others[0]} would tell" if others else ""
-        return Verdict("undecided", f"{fits.only_size}{run}", doubts), True
+        return Verdict("undecided", fits.only_size, doubts), True
     equal = fits.tolerances.equal
     if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):
         chance = plan.stopping.chance_of_more
@@ -189,22 +186,27 @@ def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
-    pass. Without one the plan is approved up to the first check only.
+    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only. Runs are those of its n, or
+    of the nearest that was run.
     """
     if against := _against(plan):
         return Approval("do-not", against)
-    if plan.extrapolation is None:
+    fits, far = plan.fits, plan.extrapolation
+    if fits is None or far is None:
         return Approval("approve", "nothing speaks against it")
+    nearest = min(fits.curves.values(), key=lambda c: (abs(np.log2(c.group_size / plan.group_size)), -c.last_compute))
+    times = plan.compute / nearest.last_compute
     # One number decides and is shown.
-    reach = float(f"{plan.extrapolation:.2g}")
-    cost, checks, at = f"it costs {multiple(reach)} x the largest run", list[Approval](), CHECK_AT
-    while at <= (1.0 - LAST) * min(reach, plan.extrapolation):
-        checks.append(Approval("check", cost, *_check(plan, at / plan.extrapolation)))
+    reach = float(f"{times:.2g}")
+    where = "" if reach == float(f"{far:.2g}") else f" at n = {nearest.group_size}"
+    cost, checks, at = f"the whole plan costs {multiple(reach)} x the largest run{where}", list[Approval](), CHECK_AT
+    while at <= (1.0 - LAST) * min(reach, times):
+        checks.append(Approval("check", cost, *_check(plan, at / times)))
         at *= 2.0
     if not checks:
         return Approval("approve", f"{cost}; plans of up to {NO_CHECK} x need no check")
     best = -np.inf if plan.gain is None else plan.gain.best.reward
-    telling = (one for one in checks if one.lowest is not None and one.lowest > best)
+    telling = (one for one in checks if far <= FAR and one.lowest is not None and one.lowest > best)
     return next(telling, replace(checks[0], kind="part"))
 
 
@@ -221,10 +223,10 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
 
 
 def better_reward(plan: Plan) -> float | None:
-    """A reward above that of the best run by what counts as equal; None if the metric ends below it."""
+    """A reward above the best run and the plan by what counts as equal; None if the metric ends below it."""
     if plan.gain is None or plan.fits is None:
         return None
-    better = plan.gain.best.reward + plan.fits.tolerances.equal
+    better = plan.gain.best.reward + max(plan.gain.gain, 0.0) + plan.fits.tolerances.equal
     return better if better <= plan.fits.bounds[1] else None
 
 

@@ -98,7 +98,7 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
     if plan is not None:
         style.star(ax, at[0], plan.group_size, f"plan: n = {plan.group_size}")
     labels = [(float(found.size[-1]), found.what, style.INK)]
-    if found.high is not None and found.low is not None:
+    if found.high is not None and found.low is not None and found.high[-1] > found.low[-1]:
         labels.append((float(np.sqrt(found.high[-1] * found.low[-1])) * 0.98, "best n\n(80 %)", style.PLAN))
     if fits.method != "prior":
         labels.append((float(fits.group_size_range[1]), "largest n run", style.MUTED))

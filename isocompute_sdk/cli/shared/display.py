@@ -229,7 +229,7 @@ def _print_first_notes(plan: Plan) -> None:
 
 
 def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
-    """What to do next, as commands; none where no run rises, since no plan is worth training then."""
+    """What to do next, as commands; where no run rises, the same question with a run that does."""
     from shlex import quote
 
     from isocompute_sdk.reporting.wording import instead
@@ -249,9 +249,9 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     if (other := instead(plan)) is not None:
         what, option = other
         return [f"next, {what}: {typed.instead(option)}"]
-    if plan.gains_nothing or (plan.fits is not None and plan.fits.flat_runs is not None):
-        return []
-    return [f"to run this plan anyway: {train}"]
+    if plan.fits is not None and plan.fits.flat_runs is not None:
+        return [f"next, with a run that rises: {typed.asking('allocate')}"]
+    return [] if plan.gains_nothing else [f"to run this plan anyway: {train}"]
 
 
 def print_notes(notes: Iterable[Note]) -> None:

@@ -14,6 +14,7 @@ from isocompute_sdk.cli.shared.display import print_decision, print_notes, print
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.typed import Typed, without
 from isocompute_sdk.errors import SpecError
+from isocompute_sdk.phrases import joined
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
@@ -205,11 +206,9 @@ class PlanningOptions(BudgetOptions):
     def answer(self, fits: Fits | FitsSet) -> None:
         """Plan the budget from fits, or answer another question (--for-reward, --compare and so on), and print it."""
         planner = self.planner(fits)
-        if sum([self.for_reward is not None, self.marginal, self.compare is not None]) > 1:
-            raise SpecError(
-                "received several of --for-reward, --marginal, --compare; accepted: one question at a time",
-                "Ask them one by one.",
-            )
+        questions = {"--for-reward": self.for_reward, "--marginal": self.marginal or None, "--compare": self.compare}
+        if len(asked := [option for option, value in questions.items() if value is not None]) > 1:
+            raise SpecError(f"received {joined(asked)}; accepted: one question at a time", "Ask them one by one.")
         for option, value in (("--equal", self.equal), ("--reference", self.reference)):
             if value is not None and self.compare is None:
                 raise SpecError(f"{option} {value}; accepted: with --compare", "Add --compare n=16,bp=32.")

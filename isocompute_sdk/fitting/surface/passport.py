@@ -32,8 +32,8 @@ MIN_BINS = 6
 """Fewest bins that must remain for a backtest."""
 MIN_COVERAGE = 0.5
 """Share of the hidden runs inside their 80 % intervals below which a backtest has failed."""
-MANY_OUTLIERS = 0.02
-"""Share of outlying evaluations above which they are a warning."""
+MANY_OUTLIERS, MIN_OUTLIERS = 0.02, 3
+"""Share of outlying evaluations above which they are a warning, and the fewest that are."""
 LITTLE_RISE = 0.5
 """Share of a curve's rise below which its end is mostly a guess."""
 
@@ -123,9 +123,9 @@ class Passport:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Codes of the notes for which no n counts as decided."""
-        many = sum(self.outlying_evaluations.values()) > MANY_OUTLIERS * self.evaluations
+        outlying = sum(self.outlying_evaluations.values())
         found = {
-            "outlying-evaluations": many,
+            "outlying-evaluations": outlying >= MIN_OUTLIERS and outlying > MANY_OUTLIERS * self.evaluations,
             "outlying-run": bool(self.outlying_runs),
             "backtest-missed": self.backtest is not None and self.backtest.missed,
             "plateau-unidentified": self.least_rise_seen < LITTLE_RISE,

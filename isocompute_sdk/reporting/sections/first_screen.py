@@ -15,7 +15,7 @@ from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
 from isocompute_sdk.timing.spending import spending
-from isocompute_sdk.tolerances import EQUAL, Tolerances
+from isocompute_sdk.tolerances import EQUAL, FAR, Tolerances
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
@@ -25,8 +25,8 @@ RULE = (
         "if a run should come first, rewards do not rise, a run already reached as much, the last half adds under "
         f"{50 * EQUAL:g} %, or your runs do not decide n",
     ),
-    ("Approve with a check", f"above {NO_CHECK} x the largest run, if the check can fail"),
-    ("Approve up to 2 x", "if it cannot"),
+    ("Approve with a check", f"above {NO_CHECK} x the largest run at this n, if the check can fail"),
+    ("Approve up to 2 x", f"if it cannot, or above {FAR:g} x the largest run at any n"),
     ("Approve", "otherwise"),
 )
 """Each decision about a plan, and when it is taken; docs/report.md says the same."""

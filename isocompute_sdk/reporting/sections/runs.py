@@ -149,7 +149,7 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
     if seconds:
         text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours"
     if material.plan is not None and not material.flat and material.comparison is None and total:
-        text += f". The plan takes {multiple(material.plan.rollouts / total)} x as many"
+        text += f". The plan takes {multiple(material.plan.rollouts / total)} x as many as all of them"
     caption = f"The first {len(rows)} of {len(infos)} runs" if len(infos) > len(rows) else ""
     return Paragraph(f"{text}."), Table(tuple(header), tuple(rows), caption)
 

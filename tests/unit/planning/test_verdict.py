@@ -72,6 +72,10 @@ def small_ahead(n: int, c: np.ndarray) -> np.ndarray:
     return 0.3 + (0.4 - 0.04 * np.log2(n)) * -np.expm1(-c / 2e6)
 
 
+def late(n: int, c: np.ndarray) -> np.ndarray:
+    return 0.2 + (0.6 - 0.02 * abs(np.log2(n) - 5)) * -np.expm1(-c / 8e5)
+
+
 @pytest.fixture(scope="module")
 def clear() -> Plan:
     return plan_of(peaked, "5M", spend="all")
@@ -285,10 +289,8 @@ def test_no_check_comes_in_the_last_tenth_and_the_border_is_a_number_on_the_scre
 
 
 def test_a_check_whose_floor_was_measured_already_is_where_the_approval_ends(close_runs: Planner) -> None:
-    found = {budget: close_runs.allocate(budget) for budget in ("900k", "3M")}
-    found["slow"] = plan_of(lambda n, c: 0.1 + 0.08 * np.log1p(c / 2e4) - 0.01 * abs(np.log2(n) - 5), "60M")
     kinds = set[str]()
-    for plan in found.values():
+    for plan in (close_runs.allocate("900k"), plan_of(late, "2M", end=4e5)):
         assert plan.approval is not None
         assert plan.approval.lowest is not None
         assert plan.gain is not None
@@ -296,6 +298,26 @@ def test_a_check_whose_floor_was_measured_already_is_where_the_approval_ends(clo
         assert f"{plan.approval.lowest:.3f}" in plan.summary()
         kinds.add(plan.approval.kind)
     assert kinds == {"check", "part"}
+
+
+def test_a_plan_far_beyond_all_runs_is_approved_up_to_twice_the_largest_only() -> None:
+    plan = plan_of(late, "6M", end=4e5)
+    assert plan.approval is not None
+    assert plan.gain is not None
+    assert plan.approval.kind == "part"
+    assert plan.approval.step == pytest.approx(2 * 4e5 / plan.rollouts_per_batch, rel=0.05)
+
+
+def test_a_plan_far_beyond_the_runs_at_its_n_is_approved_in_part_where_others_are_as_long() -> None:
+    rows = [(n, c, float(small_ahead(n, 10 * c))) for n in (8, 32) for c in np.linspace(0.0, n * 2e4, 20)]
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "C", "avg@4"))}
+    plan = Planner(fit(RunSet.from_columns(columns, problems_per_batch=32), draws=60)).allocate("600k")
+    assert plan.group_size == 8
+    assert plan.extrapolation is not None
+    assert plan.extrapolation < 1.0
+    assert plan.approval is not None
+    assert plan.approval.kind == "part"
+    assert "3.7 x the largest run at n = 8" in plan.approval.reason
 
 
 def test_a_script_trains_what_is_approved_and_says_where_the_check_is(close_runs: Planner) -> None:

@@ -50,6 +50,14 @@ def test_the_backtest_hides_the_last_part_and_comes_first(known: Passport) -> No
     assert not any("backtest" in line for line in rest)
 
 
+@pytest.mark.parametrize(("outliers", "evaluations", "many"), [(2, 36, False), (3, 36, True), (3, 200, False)])
+def test_many_outlying_evaluations_are_at_least_three(
+    known: Passport, outliers: int, evaluations: int, many: bool
+) -> None:
+    one = replace(known, outlying_evaluations={"run": outliers}, evaluations=evaluations)
+    assert ("outlying-evaluations" in one.doubts) == many
+
+
 def test_a_sweep_that_breaks_off_is_seen_to_have_been_missed(make_sweep: MakeSweep) -> None:
     late = [
         replace(run, reward_T=run.reward_T + 0.25 * (run.compute_T > 4e5)) for run in make_sweep(noise=0.005, seeds=2)
