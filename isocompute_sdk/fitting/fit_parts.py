@@ -81,7 +81,7 @@ class Measured:
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        seen = "one evaluation at" if self.evaluations == 1 else f"{self.evaluations} evaluations around"
+        seen = "one evaluation at" if self.evaluations == 1 else f"line through {self.evaluations} evaluations around"
         return f"{self.reward:.3f} ({seen} C = {short(self.compute)}, n = {self.group_size}{of})"
 
 
