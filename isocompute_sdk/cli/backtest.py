@@ -105,14 +105,17 @@ TITLES = (
 
 
 def _print(rows: Sequence[Sequence[str]]) -> None:
-    """A table, titles first; on its side where it is wider than the terminal."""
+    """A table, titles first; on its side where only that fits the terminal, and never cut."""
     from rich.table import Table
 
-    console = terminal()
-    if sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > console.width:
-        rows = [*zip(*rows, strict=True)]
+    def width(rows: Sequence[Sequence[str]]) -> int:
+        return sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
+
+    console, turned = terminal(), [*zip(*rows, strict=True)]
+    if width(turned) <= console.width < width(rows):
+        rows = turned
     table = Table(*rows[0], box=None, pad_edge=False)
     for row in rows[1:]:
         table.add_row(*row)
-    console.print(table)
+    console.print(table, width=max(console.width, width(rows)), crop=False)
     say()
