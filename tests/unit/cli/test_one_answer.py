@@ -177,7 +177,7 @@ def test_the_highest_evaluation_and_the_level_of_gains_are_told_apart(isocompute
         name: ok(isocompute(name, "runs.csv", *more, columns=400)).stdout
         for name, more in {"allocate": ("--budget", "2k"), "audit": (), "forecast": ("--run", "b")}.items()
     }
-    assert f"{level['reward']:.3f} (5 evaluations" in screens["allocate"]
+    assert f"{level['reward']:.3f} (line through 5 evaluations" in screens["allocate"]
     for name in ("audit", "forecast"):
         assert "highest evaluation" in screens[name]
         assert f"{highest:.3f}" in screens[name]
