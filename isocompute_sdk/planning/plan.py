@@ -493,11 +493,12 @@ def _gain(plan: Plan) -> list[tuple[str, str]]:
     refused = plan.approval is not None and plan.approval.kind == "do-not"
     if plan.gain is None or plan.predicted_reward is None or refused:
         return []
-    text = f"{round(plan.predicted_reward, 3) - round(plan.gain.best.reward, 3) + 0.0:+.3f} over the best run so far"
-    if plan.gain.interval is not None:
-        text += " (80 % {:+.3f} to {:+.3f}); higher with probability {:.0%}".format(
-            *plan.gain.interval, plan.gain.probability
-        )
+    # As shown: the rewards on the screen differ by it.
+    best, predicted = round(plan.gain.best.reward, 3), (plan.predicted_reward, *(plan.reward_interval or ()))
+    mean, *ends = (round(reward, 3) - best for reward in predicted)
+    text = f"{mean + 0.0:+.3f} over the best run so far"
+    if ends and plan.gain.probability is not None:
+        text += " (80 % {:+.3f} to {:+.3f}); higher with probability {:.0%}".format(*ends, plan.gain.probability)
     return [("gain", text)]
 
 

@@ -145,6 +145,7 @@ def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
     order = np.argsort(-odds.probability_best, kind="stable")
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
     listed = [f"n = {int(odds.group_size[i])} ({float(odds.probability_best[i]):.0%})" for i in order[:needed]]
+    listed = [one for one in listed if not one.endswith("(0%)")] or listed[:1]
     before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
     likeliest = f"{listed[0]} is most likely the best{_at_equal(plan)}{before}"
     if near < LIKELY:
@@ -207,7 +208,10 @@ def approval_of(plan: Plan) -> Approval:
         return Approval("approve", f"{cost}; plans of up to {NO_CHECK} x need no check")
     best = -np.inf if plan.gain is None else plan.gain.best.reward
     telling = (one for one in checks if far <= FAR and one.lowest is not None and one.lowest > best)
-    return next(telling, replace(checks[0], kind="part"))
+    part = replace(checks[0], kind="part")
+    if part.expected is not None and part.expected <= best:
+        part = replace(part, reason=f"{cost}; up to there nothing is gained over the {best:.3f} of the best run")
+    return next(telling, part)
 
 
 def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:

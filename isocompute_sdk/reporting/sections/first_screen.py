@@ -210,7 +210,8 @@ def _gained(plan: Plan) -> list[Fact]:
     if gain is None or plan.predicted_reward is None:
         return []
     mean = say.difference(plan.predicted_reward, gain.best.reward)
-    interval = "" if gain.interval is None else f"80 % {say.ends(gain.interval)}; "
+    ends = [say.difference(end, gain.best.reward) for end in plan.reward_interval or ()]
+    interval = f"80 % {' to '.join(ends)}; " if ends else ""
     detail = f"{interval}predicted {plan.predicted_reward:.3f} less {gain.best}"
     facts = [Fact("Gain over the best run so far", mean, detail)]
     if gain.probability is not None:
