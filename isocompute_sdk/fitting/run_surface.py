@@ -16,7 +16,7 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch
 from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, BestAtK, PreparedRun, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, NEAR_TOP, bin_covariance, fit_surface, run_curve
+from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, bin_covariance, fit_surface, run_curve, run_share
 from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
 from isocompute_sdk.fitting.surface.surface import Declines, Surface, logistic
 from isocompute_sdk.notes import Note
@@ -106,8 +106,8 @@ def _for_run(surface: Surface, run: PreparedRun, rng: np.random.Generator) -> Su
 
     drawn_D2 = least_squares_batch(residual, jacobian, np.zeros((len(curve_D4), 2))).parameters_NP
     won_D = logistic(curve_D4[:, 1])
-    share_D = surface.run_share * np.clip((1.0 - won_D) / NEAR_TOP, 0.0, 1.0)
-    moved_D = np.clip(won_D * (1.0 + share_D * drawn_D2[:, 0]), 1e-9, 1.0 - 1e-9)
+    gain_D = 1.0 + run_share(surface.run_share, won_D) * drawn_D2[:, 0]
+    moved_D = np.clip(won_D * gain_D, 1e-9, 1.0 - 1e-9)
     knots = len(layout.knots_K)
     parameters_DP = surface.parameters_DP.copy()
     parameters_DP[:, 1 : 1 + knots] += (np.log(moved_D / (1.0 - moved_D)) - curve_D4[:, 1])[:, None]

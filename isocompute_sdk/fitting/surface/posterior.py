@@ -194,8 +194,7 @@ class Ensemble:
         starts = np.stack([by_shape[member.shape] for member in members])
         problem = _Problem.of(data, prior, members)
         found = problem.solve(starts, MAP_ITERATIONS)
-        starts = found.parameters_NP
-        return cls(members, problem, starts, problem.log_evidence(found), odd_R)
+        return cls(members, problem, found.parameters_NP, problem.log_evidence(found), odd_R)
 
     @property
     def weight_M(self) -> Array:
@@ -366,7 +365,7 @@ def run_curve(
     own_4[..., 2] += midpoint * effects_2[..., 1]
     value, slopes_4 = curve_and_slopes(shape, own_4[..., None, :], log_compute_J, top)
     won = logistic(curves_4[..., 1])[..., None]
-    share_1, more = share * np.clip((1.0 - won) / NEAR_TOP, 0.0, 1.0), effects_2[..., :1]
+    share_1, more = run_share(share, won), effects_2[..., :1]
     gain, factor = value - curves_4[..., :1], 1.0 + share_1 * more
     slopes = np.empty((*value.shape[:-1], 6, value.shape[-1]))
     slopes[..., :4, :] = slopes_4 * factor[..., None]
@@ -375,6 +374,11 @@ def run_curve(
     slopes[..., 4, :] = share_1 * gain
     slopes[..., 5, :] = midpoint * slopes[..., 2, :]
     return curves_4[..., :1] + gain * factor, slopes
+
+
+def run_share(usual: float, won: Array) -> Array:
+    """Run-to-run standard deviation of the gain, relative, where this share of the headroom is won in the end."""
+    return usual * np.clip((1.0 - won) / NEAR_TOP, 0.0, 1.0)
 
 
 def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data, Array]:
