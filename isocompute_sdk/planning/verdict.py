@@ -144,8 +144,9 @@ def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
     """The n that are best with 80 % probability together, where no n is decided."""
     order = np.argsort(-odds.probability_best, kind="stable")
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
-    listed = [f"n = {int(odds.group_size[i])} ({float(odds.probability_best[i]):.0%})" for i in order[:needed]]
-    listed = [one for one in listed if not one.endswith("(0%)")] or listed[:1]
+    # Where the octave above is left out the others may not sum to so much: none is listed with a chance of 0 %.
+    shown = order[: max(min(needed, int(np.count_nonzero(odds.probability_best > 0.005))), 1)]
+    listed = [f"n = {int(odds.group_size[i])} ({float(odds.probability_best[i]):.0%})" for i in shown]
     before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
     likeliest = f"{listed[0]} is most likely the best{_at_equal(plan)}{before}"
     if near < LIKELY:
