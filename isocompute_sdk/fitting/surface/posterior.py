@@ -13,7 +13,6 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import block_diag
 
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import BatchedFit, Indices, least_squares_batch
@@ -247,6 +246,8 @@ class _Problem:
         end, effects = float(data.log_compute_RJ.max()), np.eye(2 * len(data.reward_RJ))
         rows = [prior.rows(data.layout, end, data.base, member.kind) for member in members]
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2
+        from scipy.linalg import block_diag
+
         weights = np.stack([np.asarray(block_diag(w, effects), dtype=float) for w, _ in rows])
         wanted = np.stack([np.append(v, np.zeros(len(effects))) for _, v in rows])
         return cls(data, prior, members, whiten, weights, wanted, spread)
