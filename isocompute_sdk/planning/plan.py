@@ -188,6 +188,11 @@ class Plan(Sized, Saved):
         return self.gain is not None and self.gain.gain <= Tolerances(self.span).nothing
 
     @property
+    def is_waste(self) -> bool:
+        """Whether the plan, or the last half of it, is not worth its cost."""
+        return self.gains_nothing or self.last_half is not None
+
+    @property
     def approved_steps(self) -> int:
         """Update steps that its script trains: M, or those up to the check of a plan that is approved in part."""
         approval = self.approval
@@ -354,10 +359,9 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
             saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
             found.insert(1 + len(first.runs), ("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
     if (approval := plan.approval) is not None:
-        # The verdict or the runs to make first may say the reason.
-        told = approval.reason == plan.verdict.sentence or (plan.next_runs is not None and plan.next_runs.runs)
         finding = f"; {approval.finding}" if approval.finding else ""
         label = approval.label + (f" ({plan.approved_cost})" if plan.approved_cost else "")
+        told = approval.reason == plan.verdict.sentence
         found.insert(1, ("approval", label if told else f"{label}: {approval.reason}{finding}"))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))

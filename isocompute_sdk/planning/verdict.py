@@ -235,6 +235,17 @@ def better_reward(plan: Plan) -> float | None:
     return better if better <= plan.fits.bounds[1] else None
 
 
+def _waste(plan: Plan) -> str:
+    """Why a plan is not worth its cost: a run reached as much already, or its last half adds little; else empty."""
+    if plan.gain is not None and plan.gains_nothing:
+        left = "nothing is left to gain" if better_reward(plan) is None else "the plan is predicted to gain nothing"
+        return f"a run already reached {plan.gain.best}: {left}"
+    if plan.last_half is None or plan.fits is None:
+        return ""
+    adds = f"the last half of the steps is predicted to add {small(plan.last_half)}"
+    return f"{adds}, less than {plan.fits.tolerances.small:.3g}: not worth its cost"
+
+
 def _against(plan: Plan) -> str:
     """Why a plan is not to be approved, the first that holds; empty if nothing speaks against it."""
     fits, verdict, first = plan.fits, plan.verdict, plan.next_runs
@@ -242,16 +253,13 @@ def _against(plan: Plan) -> str:
     if fits.flat_runs is not None or verdict.kind == "borrowed":
         # Its sentence says that no run rises, or whether a pilot is worth its cost.
         return verdict.sentence
+    waste = _waste(plan)
     if first is not None and first.runs:
-        cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
-        saved = f"expected to save {small(first.saving)} of {plan.metric}"
-        return f"{counted(len(first.runs), 'run')} should come first ({cost}), {saved}"
-    if plan.gain is not None and plan.gains_nothing:
-        left = "nothing is left to gain" if better_reward(plan) is None else "the plan is predicted to gain nothing"
-        return f"a run already reached {plan.gain.best}: {left}"
-    if plan.last_half is not None:
-        adds = f"the last half of the steps is predicted to add {small(plan.last_half)}"
-        return f"{adds}, less than {fits.tolerances.small:.3g}: not worth its cost"
+        # What they cost and save stands beside it.
+        runs = f"{counted(len(first.runs), 'run')} should come first ({first.share:.0%} of the budget)"
+        return f"{runs} and may change the plan; as it stands, {waste}" if waste else runs
+    if waste:
+        return waste
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
     if verdict.kind == "undecided":
         refused.append(verdict.sentence)

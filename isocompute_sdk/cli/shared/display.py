@@ -244,14 +244,13 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         return [f"next: {train}"]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
-    if first:
-        return [f"next: {typed.asking('next')}", f"or run this plan anyway: {train}"]
+    lines = [f"next: {typed.asking('next')}"] if first else []
     if (other := instead(plan)) is not None:
         what, option = other
-        return [f"next, {what}: {typed.instead(option)}"]
+        return [*lines, f"{'or' if first else 'next'}, {what}: {typed.instead(option)}"]
     if plan.fits is not None and plan.fits.flat_runs is not None:
         return [f"next, with a run that rises: {typed.asking('allocate')}"]
-    return [] if plan.gains_nothing else [f"to run this plan anyway: {train}"]
+    return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {train}"]
 
 
 def print_notes(notes: Iterable[Note]) -> None:
