@@ -184,8 +184,8 @@ class Plan(Sized, Saved):
 
     @property
     def gains_nothing(self) -> bool:
-        """Whether a run so far stood as high as is predicted of the plan."""
-        return self.gain is not None and self.gain.gain <= Tolerances(self.span).nothing
+        """Whether it is predicted to reach, as rewards are shown, less than `Tolerances.small` above a run so far."""
+        return self.gain is not None and self.gain.shown < Tolerances(self.span).small
 
     @property
     def is_waste(self) -> bool:
@@ -495,12 +495,12 @@ def _reward(plan: Plan) -> str:
 def _gain(plan: Plan) -> list[tuple[str, str]]:
     """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved."""
     refused = plan.approval is not None and plan.approval.kind == "do-not"
-    if plan.gain is None or plan.predicted_reward is None or refused:
+    if plan.gain is None or refused:
         return []
     # As shown: the rewards on the screen differ by it.
-    best, predicted = round(plan.gain.best.reward, 3), (plan.predicted_reward, *(plan.reward_interval or ()))
-    mean, *ends = (round(reward, 3) - best for reward in predicted)
-    text = f"{mean + 0.0:+.3f} over the best run so far"
+    best = round(plan.gain.best.reward, 3)
+    ends = [round(reward, 3) - best for reward in plan.reward_interval or ()]
+    text = f"{plan.gain.shown:+.3f} over the best run so far"
     if ends and plan.gain.probability is not None:
         text += " (80 % {:+.3f} to {:+.3f}); higher with probability {:.0%}".format(*ends, plan.gain.probability)
     return [("gain", text)]

@@ -89,6 +89,12 @@ class Gain:
     probability: float | None
     """That `gain` is positive, over the same draws; None without draws."""
 
+    @property
+    def shown(self) -> float:
+        """The difference of the two rewards as shown."""
+        best = self.best.reward
+        return round(round(best + self.gain, 3) - round(best, 3), 3) + 0.0
+
 
 @dataclass(frozen=True)
 class Approval:

@@ -236,11 +236,14 @@ def better_reward(plan: Plan) -> float | None:
 
 
 def _waste(plan: Plan) -> str:
-    """Why a plan is not worth its cost: a run reached as much already, or its last half adds little; else empty."""
+    """Why a plan is not worth its cost: it gains little over a run so far, or its last half adds little; else empty."""
+    assert plan.fits is not None, "a new plan holds its fits"
     if plan.gain is not None and plan.gains_nothing:
-        left = "nothing is left to gain" if better_reward(plan) is None else "the plan is predicted to gain nothing"
+        least, gain = plan.fits.tolerances.small, plan.gain.shown
+        amount = f"{gain:.3f}, less than {least:.3g}: not worth its cost" if gain > 0 else "nothing"
+        left = "nothing is left to gain" if better_reward(plan) is None else f"the plan is predicted to gain {amount}"
         return f"a run already reached {plan.gain.best}: {left}"
-    if plan.last_half is None or plan.fits is None:
+    if plan.last_half is None:
         return ""
     adds = f"the last half of the steps is predicted to add {small(plan.last_half)}"
     return f"{adds}, less than {plan.fits.tolerances.small:.3g}: not worth its cost"

@@ -22,8 +22,8 @@ UNKNOWN = "not known"
 RULE = (
     (
         "Do not approve",
-        "if a run should come first, rewards do not rise, a run already reached as much, the last half adds under "
-        f"{50 * EQUAL:g} %, or your runs do not decide n",
+        f"if a run should come first, rewards do not rise, the plan or its last half gains under {50 * EQUAL:g} %, or "
+        "your runs do not decide n",
     ),
     ("Approve with a check", f"above {NO_CHECK} x the largest run at this n, if the check can fail"),
     ("Approve up to 2 x", f"if it cannot, or above {FAR:g} x the largest run at any n"),

@@ -388,6 +388,16 @@ def test_a_plan_below_what_a_run_has_measured_says_so_first_and_is_not_approved(
     assert planner.budget_for(0.6).measured is None
 
 
+def test_a_plan_that_gains_nothing_says_so_also_where_a_run_should_come_first() -> None:
+    (runs,) = (one.runs for one in iso.sweeps() if one.name == "trl-sort")
+    plans = [Planner(fit(runs)).allocate(budget) for budget in ("800k", "960k")]
+    assert [plan.next_runs is not None and len(plan.next_runs.runs) for plan in plans] == [0, 1]
+    for plan in plans:
+        assert plan.approval is not None
+        assert plan.gain is not None
+        assert str(plan.gain.best) in plan.approval.reason
+
+
 def test_at_the_top_of_the_range_nothing_is_left_to_gain(make_runs: Make) -> None:
     def solved(n: int, bp: int, c: float) -> float:
         return round(1.0 - 0.6 * float(np.exp(-c / 2e4)), 2)
