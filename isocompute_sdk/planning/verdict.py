@@ -264,6 +264,7 @@ def _against(plan: Plan) -> str:
     if waste:
         return waste
     refused = [note.message for note in plan.notes if note.severity == "refuse"]
-    if verdict.kind == "undecided":
+    # Where runs that would decide n are not worth their cost, the plan is the best use of the budget.
+    if verdict.kind == "undecided" and first is None:
         refused.append(verdict.sentence)
     return refused[0] if refused else ""

@@ -23,7 +23,7 @@ RULE = (
     (
         "Do not approve",
         f"if a run should come first, rewards do not rise, the plan or its last half gains under {50 * EQUAL:g} %, or "
-        "your runs do not decide n",
+        "n is undecided and no pilot run was weighed",
     ),
     ("Approve with a check", f"above {NO_CHECK} x the largest run at this n, if the check can fail"),
     ("Approve up to 2 x", f"if it cannot, or above {FAR:g} x the largest run at any n"),

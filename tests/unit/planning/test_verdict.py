@@ -144,9 +144,11 @@ def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
 
 
 def test_one_group_size_cannot_decide() -> None:
-    plan = plan_of(apart, "5M", sizes=(32,))
-    assert plan.verdict.kind in ("undecided", "measure-first")
-    assert "only n = 32 was run" in plan.verdict.sentence
+    plans = [plan_of(apart, budget, end=end, sizes=(32,)) for budget, end in (("5M", 6e6), ("1M", 6e5))]
+    assert [plan.verdict.kind for plan in plans] == ["measure-first", "undecided"]
+    # A plan that no run is worth waiting for is the best use of its budget.
+    assert [plan.approval is not None and plan.approval.kind for plan in plans] == ["do-not", "approve"]
+    assert all("only n = 32 was run" in plan.verdict.sentence for plan in plans)
 
 
 def test_a_flat_end_means_stop_spending_where_the_budget_is_near_the_runs(stopping: Plan) -> None:
