@@ -343,6 +343,9 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         cap.append(f"the problem set: B_p is all {problems} of it")
     found = [
         ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
+        *([("odds", plan.verdict.odds)] if plan.verdict.odds else []),
+        *_approval(plan),
+        *_first(plan),
         ("plan", f"n = {n} rollouts for each of B_p = {counted(problems, 'problem')}, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
@@ -353,20 +356,33 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         (f"predicted {plan.metric}", _reward(plan)),
         *_gain(plan),
     ]
-    if (first := plan.next_runs) is not None:
-        found[1:1] = [("run first", run.describe(first.unit)) for run in first.runs]
-        if len(first.runs) > 1 and first.saving:
-            saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
-            found.insert(1 + len(first.runs), ("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
-    if (approval := plan.approval) is not None:
-        finding = f"; {approval.finding}" if approval.finding else ""
-        label = approval.label + (f" ({plan.approved_cost})" if plan.approved_cost else "")
-        told = approval.reason == plan.verdict.sentence
-        found.insert(1, ("approval", label if told else f"{label}: {approval.reason}{finding}"))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     return [*found, *_under("also close", _close(plan))]
+
+
+def _approval(plan: Plan) -> list[tuple[str, str]]:
+    """What whoever pays is asked to do; the reason only if it is not that of the verdict."""
+    if (approval := plan.approval) is None:
+        return []
+    finding = f"; {approval.finding}" if approval.finding else ""
+    label = approval.label + (f" ({plan.approved_cost})" if plan.approved_cost else "")
+    told = approval.reason == plan.verdict.sentence
+    return [("approval", label if told else f"{label}: {approval.reason}{finding}")]
+
+
+def _first(plan: Plan) -> list[tuple[str, str]]:
+    """What to run first, or that nothing is worth its cost; nothing where the verdict leaves no question."""
+    if (first := plan.next_runs) is None or first.reason == plan.verdict.sentence:
+        return []
+    if not first.runs:
+        return [("run first", "no pilot run is worth its cost")]
+    found = [("run first", run.describe(first.unit)) for run in first.runs]
+    if len(found) > 1 and first.saving:
+        saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
+        found.append(("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
+    return found
 
 
 def _close(plan: Plan) -> list[str]:

@@ -30,6 +30,8 @@ class Verdict:
     """The finding in plain words, with numbers and what to do."""
     doubts: tuple[str, ...] = ()
     """Codes of the notes for which no n counts as decided."""
+    odds: str = ""
+    """Which n may be the best instead, and what is expected to be lost; empty where n is decided or has no odds."""
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,9 @@ DOUBTS = {
     "outlying-run": "runs disagree",
     "backtest-missed": "the ends of these runs were predicted wrongly",
     "plateau-unidentified": "the runs end early",
-    "extrapolation-beyond-3x": f"the budget lies more than {FAR:g} x beyond the runs",
+    "extrapolation-beyond-3x": f"the budget is over {FAR:g} x any run",
 }
 """Codes of notes that leave n undecided, in words."""
-NO_RUN_FIRST = "no pilot run is worth its cost"
 TAKE = "take the one that suits the hardware"
 PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
@@ -123,14 +122,18 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         sentence = f"n = {best} is best of those that were run; n = {2 * largest} is {more}"
         if not grid[here]:
             sentence = f"n = {n}, which was not run, is expected to reach more than n = {best} and others; it is {more}"
-        return Verdict(kind, f"{sentence}; {lost}", doubts), True
+        return Verdict(kind, sentence, doubts, lost), True
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
     is_open = near < DECIDED or bool(doubts)
     if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
-        return Verdict("tie", f"{tie.sentence}; {lost if is_open else TAKE}", doubts), is_open
+        what, left = ("", lost) if is_open else (f"; {TAKE}", "")
+        return Verdict("tie", tie.sentence + what, doubts, left), is_open
     if is_open:
-        return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}", doubts), True
+        sentence = f"n = {n} {'has the highest expected reward' if here == odds.best() else 'is near the best'}"
+        if kind == "undecided":
+            sentence = f"these runs cannot decide n: {sentence}"
+        return Verdict(kind, sentence, doubts, f"{_chances(plan, odds)}; {lost}"), True
     chance = float(odds.probability_best[here])
     sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance:.0%}"
     if near < 1.0:
@@ -140,21 +143,15 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     return Verdict("clear" if chance >= LEVEL else "likely", sentence), False
 
 
-def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
+def _chances(plan: Plan, odds: GroupSizeOdds) -> str:
     """The n that are best with 80 % probability together, where no n is decided."""
     order = np.argsort(-odds.probability_best, kind="stable")
     needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
     # Where the octave above is left out the others may not sum to so much: none is listed with a chance of 0 %.
     shown = order[: max(min(needed, int(np.count_nonzero(odds.probability_best > 0.005))), 1)]
-    listed = [f"n = {int(odds.group_size[i])} ({float(odds.probability_best[i]):.0%})" for i in shown]
+    listed = [f"{int(odds.group_size[i])} ({float(odds.probability_best[i]):.0%})" for i in shown]
     before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
-    likeliest = f"{listed[0]} is most likely the best{_at_equal(plan)}{before}"
-    if near < LIKELY:
-        return f"these runs cannot decide n: {likeliest}"
-    if int(odds.group_size[order[0]]) == plan.group_size:
-        return likeliest
-    highest = plan.group_size == int(odds.group_size[odds.best()])
-    return f"n = {plan.group_size} {'has the highest expected reward' if highest else 'is near the best'}; {likeliest}"
+    return f"n = {listed[0]} is most likely the best{_at_equal(plan)}{before}"
 
 
 def _at_equal(plan: Plan) -> str:
@@ -166,11 +163,7 @@ def with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Ve
     """The verdict with what to run first: `measure-first` only where a run is worth its cost."""
     if verdict.kind == "borrowed" and (first is None or first.runs):
         return replace(verdict, sentence=f"{verdict.sentence}: {PILOT_FIRST}")
-    if first is None or not is_open:
-        return verdict
-    if not first.runs:
-        return replace(verdict, sentence=f"{verdict.sentence}; {NO_RUN_FIRST}")
-    return replace(verdict, kind="measure-first")
+    return replace(verdict, kind="measure-first") if is_open and first is not None and first.runs else verdict
 
 
 def worth_of(doubling: Estimate, tolerances: Tolerances) -> Worth:

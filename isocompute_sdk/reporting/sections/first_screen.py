@@ -73,8 +73,9 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         reason = say.sentence(plan.verdict.sentence)
         return Answer(TONES[approval.kind], approval.label, nothing, reason, facts=(), more=tuple(more))
     before = "" if outcome is None else "Before it was trained: "
-    if approval is None or approval.reason != plan.verdict.sentence:
-        more.append(Paragraph(f"{before}{say.sentence(plan.verdict.sentence)}"))
+    told = "" if approval is None else approval.reason
+    texts = [text for text in (plan.verdict.sentence, plan.verdict.odds) if text not in ("", told)]
+    more += [Paragraph(f"{before}{say.sentence(text)}") for text in texts]
     more.append(Items("What this rests on", tuple(_rests_on(material, plan))))
     if material.assumed_budget:
         text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run. To set it:"
@@ -330,6 +331,7 @@ def _of_audit(material: Material) -> Answer:
         Fact("Behind the best n", counted(behind, "run")),
         Fact("Undecided", counted(sum(run.standing == "undecided" for run in runs), "run")),
     )
-    more = () if largest is None else (Paragraph(say.sentence(largest.sentence)),)
+    told = [] if largest is None else [largest.sentence, largest.verdict.odds if largest.verdict else ""]
+    more = tuple(Paragraph(say.sentence(text)) for text in told if text)
     command = f"isocompute next {source} --budget 3M"
     return Answer("neutral", "Audit", f"{sentence}.", decision, facts, command, more=more)

@@ -128,7 +128,7 @@ def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
     assert plan.fits is not None
     odds = plan.fits.group_size_odds(plan.compute)
     most = odds.group_size[int(np.argmax(odds.probability_best))]
-    assert f"n = {most} ({odds.probability_best.max():.0%})" in plan.verdict.sentence
+    assert f"n = {most} ({odds.probability_best.max():.0%})" in plan.verdict.odds
     assert ("cannot decide" in plan.verdict.sentence) == (plan.verdict.kind == "undecided")
 
 
