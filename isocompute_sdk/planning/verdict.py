@@ -145,11 +145,13 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
 
 def _chances(plan: Plan, odds: GroupSizeOdds) -> str:
     """The n that are best with 80 % probability together, where no n is decided."""
-    order = np.argsort(-odds.probability_best, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
-    # Where the octave above is left out the others may not sum to so much: none is listed with a chance of 0 %.
-    shown = order[: max(min(needed, int(np.count_nonzero(odds.probability_best > 0.005))), 1)]
-    listed = [f"{int(odds.group_size[i])} ({float(odds.probability_best[i]):.0%})" for i in shown]
+    assert plan.fits is not None, "a new plan holds its fits"
+    # What the candidates leave is the chance of the octave above the grid.
+    sizes_N = np.append(odds.group_size, 2 * plan.fits.group_size_range[1])
+    chance_N = np.append(odds.probability_best, 1.0 - odds.probability_best.sum())
+    order = np.argsort(-chance_N, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(chance_N[order]), LEVEL - 1e-9)) + 1
+    listed = [f"{sizes_N[i]} ({chance_N[i]:.0%})" for i in order[:needed]]
     before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
     return f"n = {listed[0]} is most likely the best{_at_equal(plan)}{before}"
 

@@ -132,6 +132,15 @@ def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
     assert ("cannot decide" in plan.verdict.sentence) == (plan.verdict.kind == "undecided")
 
 
+def test_the_octave_above_the_grid_is_named_as_a_rival_also_where_it_may_not_be_planned() -> None:
+    (runs,) = (one.runs for one in iso.sweeps() if one.name == "qwen2.5-7b-easy")
+    planner = Planner(fit(runs))
+    told = [planner.allocate("4.08M", spend="all", slots=0, beyond_grid=n).verdict.odds for n in (0, 1)]
+    for odds in told:
+        assert "1024 (" in odds
+        assert sum(map(int, re.findall(r"\((\d+)%\)", odds))) >= 79
+
+
 def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
     assert clear.fits is not None
     assert clear.fits.passport is not None
