@@ -188,11 +188,6 @@ class Plan(Sized, Saved):
         return self.gain is not None and self.gain.shown < Tolerances(self.span).small
 
     @property
-    def is_waste(self) -> bool:
-        """Whether the plan, or the last half of it, is not worth its cost."""
-        return self.gains_nothing or self.last_half is not None
-
-    @property
     def approved_steps(self) -> int:
         """Update steps that its script trains: M, or those up to the check of a plan that is approved in part."""
         approval = self.approval
@@ -344,8 +339,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     found = [
         ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
         *([("odds", plan.verdict.odds)] if plan.verdict.odds else []),
-        *_approval(plan),
-        *_first(plan),
+        *_asked(plan),
         ("plan", f"n = {n} rollouts for each of B_p = {counted(problems, 'problem')}, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
@@ -362,26 +356,20 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     return [*found, *_under("also close", _close(plan))]
 
 
-def _approval(plan: Plan) -> list[tuple[str, str]]:
-    """What whoever pays is asked to do; the reason only if it is not that of the verdict."""
-    if (approval := plan.approval) is None:
-        return []
-    finding = f"; {approval.finding}" if approval.finding else ""
-    label = approval.label + (f" ({plan.approved_cost})" if plan.approved_cost else "")
-    told = approval.reason == plan.verdict.sentence
-    return [("approval", label if told else f"{label}: {approval.reason}{finding}")]
-
-
-def _first(plan: Plan) -> list[tuple[str, str]]:
-    """What to run first, or that nothing is worth its cost; nothing where the verdict leaves no question."""
-    if (first := plan.next_runs) is None or first.reason == plan.verdict.sentence:
-        return []
-    if not first.runs:
-        return [("run first", "no pilot run is worth its cost")]
-    found = [("run first", run.describe(first.unit)) for run in first.runs]
-    if len(found) > 1 and first.saving:
-        saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
-        found.append(("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
+def _asked(plan: Plan) -> list[tuple[str, str]]:
+    """The approval, and what to run first unless the verdict leaves no question."""
+    approval, first, found = plan.approval, plan.next_runs, list[tuple[str, str]]()
+    if approval is not None:
+        finding = f"; {approval.finding}" if approval.finding else ""
+        label = approval.label + (f" ({plan.approved_cost})" if plan.approved_cost else "")
+        told = approval.reason == plan.verdict.sentence
+        found.append(("approval", label if told else f"{label}: {approval.reason}{finding}"))
+    if first is not None and first.reason != plan.verdict.sentence:
+        runs = [run.describe(first.unit) for run in first.runs]
+        found += [("run first", text) for text in runs or ["no pilot run is worth its cost"]]
+        if len(runs) > 1 and first.saving:
+            saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
+            found.append(("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
     return found
 
 

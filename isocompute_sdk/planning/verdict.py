@@ -35,7 +35,6 @@ DOUBTS = {
 }
 """Codes of notes that leave n undecided, in words."""
 TAKE = "take the one that suits the hardware"
-PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
 
 def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
@@ -164,7 +163,8 @@ def _at_equal(plan: Plan) -> str:
 def with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Verdict:
     """The verdict with what to run first: `measure-first` only where a run is worth its cost."""
     if verdict.kind == "borrowed" and (first is None or first.runs):
-        return replace(verdict, sentence=f"{verdict.sentence}: {PILOT_FIRST}")
+        pilot = "run a pilot of your own before you spend a budget on it"
+        return replace(verdict, sentence=f"{verdict.sentence}: {pilot}")
     return replace(verdict, kind="measure-first") if is_open and first is not None and first.runs else verdict
 
 
@@ -230,36 +230,23 @@ def better_reward(plan: Plan) -> float | None:
     return better if better <= plan.fits.bounds[1] else None
 
 
-def _waste(plan: Plan) -> str:
-    """Why a plan is not worth its cost: it gains little over a run so far, or its last half adds little; else empty."""
-    assert plan.fits is not None, "a new plan holds its fits"
-    if plan.gain is not None and plan.gains_nothing:
-        least, gain = plan.fits.tolerances.small, plan.gain.shown
-        amount = f"{gain:.3f}, less than {least:.3g}: not worth its cost" if gain > 0 else "nothing"
-        left = "nothing is left to gain" if better_reward(plan) is None else f"the plan is predicted to gain {amount}"
-        return f"a run already reached {plan.gain.best}: {left}"
-    if plan.last_half is None:
-        return ""
-    adds = f"the last half of the steps is predicted to add {small(plan.last_half)}"
-    return f"{adds}, less than {plan.fits.tolerances.small:.3g}: not worth its cost"
-
-
 def _against(plan: Plan) -> str:
-    """Why a plan is not to be approved, the first that holds; empty if nothing speaks against it."""
+    """Why a plan is not to be approved; empty if nothing speaks against it. Runs to make first come before the rest."""
     fits, verdict, first = plan.fits, plan.verdict, plan.next_runs
     assert fits is not None, "a new plan holds its fits"
     if fits.flat_runs is not None or verdict.kind == "borrowed":
-        # Its sentence says that no run rises, or whether a pilot is worth its cost.
         return verdict.sentence
-    waste = _waste(plan)
-    if first is not None and first.runs:
-        # What they cost and save stands beside it.
-        runs = f"{counted(len(first.runs), 'run')} should come first ({first.share:.0%} of the budget)"
-        return f"{runs} and may change the plan; as it stands, {waste}" if waste else runs
-    if waste:
-        return waste
-    refused = [note.message for note in plan.notes if note.severity == "refuse"]
     # Where runs that would decide n are not worth their cost, the plan is the best use of the budget.
-    if verdict.kind == "undecided" and first is None:
-        refused.append(verdict.sentence)
-    return refused[0] if refused else ""
+    against = verdict.sentence if verdict.kind == "undecided" and first is None else ""
+    cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"
+    if plan.gain is not None and plan.gains_nothing:
+        gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
+        left = "nothing is left to gain" if better_reward(plan) is None else f"the plan is predicted to gain {gain}"
+        against = f"a run already reached {plan.gain.best}: {left}"
+    elif plan.last_half is not None:
+        against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"
+    if first is None or not first.runs:
+        return against
+    # What they cost and save stands beside it.
+    runs = f"{counted(len(first.runs), 'run')} should come first ({first.share:.0%} of the budget)"
+    return f"{runs} and may change the plan; as it stands, {against}" if against else runs
