@@ -172,9 +172,9 @@ class Plan(Sized, Saved):
         return tuple(sorted(one.group_size for one in self.alternatives if one.kind == "near-tie"))
 
     @property
-    def span(self) -> float:
-        """Width of the metric's range."""
-        return 1.0 if self.fits is None else self.fits.bounds[1] - self.fits.bounds[0]
+    def tolerances(self) -> Tolerances:
+        """What counts as equal on the scale of its metric."""
+        return Tolerances() if self.fits is None else self.fits.tolerances
 
     @property
     def compute(self) -> float:
@@ -185,7 +185,7 @@ class Plan(Sized, Saved):
     @property
     def gains_nothing(self) -> bool:
         """Whether it is predicted to reach, as rewards are shown, less than `Tolerances.small` above a run so far."""
-        return self.gain is not None and self.gain.shown < Tolerances(self.span).small
+        return self.gain is not None and self.gain.shown < self.tolerances.small
 
     @property
     def approved_steps(self) -> int:
@@ -445,16 +445,13 @@ def _under(label: str, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 def describe(alternative: Alternative) -> str:
     """One alternative on one line."""
-    a = alternative
+    a, reward, loss = alternative, alternative.predicted_reward, alternative.expected_loss
     text = f"n = {a.group_size}, B_p = {a.problems_per_batch}, M = {a.update_steps:,}"
-    if a.predicted_reward is not None:
-        text += f": {a.predicted_reward:.3f}"
-    if a.expected_loss is not None and a.predicted_reward is None:
-        text += f" ({-a.expected_loss:+.3f} of the gain)"
-    elif a.expected_loss is not None and a.predicted_reward is not None:
-        # The difference of the rewards as shown.
-        text += f" ({round(a.predicted_reward, 3) - round(a.predicted_reward + a.expected_loss, 3):+.3f})"
-    return text
+    if reward is None:
+        return text if loss is None else f"{text} ({-loss:+.3f} of the gain)"
+    # The difference of the rewards as shown.
+    lost = "" if loss is None else f" ({round(reward, 3) - round(reward + loss, 3):+.3f})"
+    return f"{text}: {reward:.3f}{lost}"
 
 
 def _cost(plan: Plan) -> str:
@@ -498,8 +495,7 @@ def _reward(plan: Plan) -> str:
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:
     """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved."""
-    refused = plan.approval is not None and plan.approval.kind == "do-not"
-    if plan.gain is None or refused:
+    if plan.gain is None or (plan.approval is not None and plan.approval.kind == "do-not"):
         return []
     # As shown: the rewards on the screen differ by it.
     best = round(plan.gain.best.reward, 3)

@@ -94,8 +94,7 @@ class Gain:
     @property
     def shown(self) -> float:
         """The difference of the two rewards as shown."""
-        best = self.best.reward
-        return round(round(best + self.gain, 3) - round(best, 3), 3) + 0.0
+        return round(round(self.best.reward + self.gain, 3) - round(self.best.reward, 3), 3)
 
 
 @dataclass(frozen=True)

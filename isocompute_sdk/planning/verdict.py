@@ -68,17 +68,15 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return Verdict("stop-spending", sentence), False
     if odds is not None:
         return _by_odds(plan, odds, doubts)
-    found = _tie(plan, equal) or Verdict("clear", f"n = {n} is ahead of every other n tried")
-    return replace(found, kind="undecided", doubts=doubts) if far else found, False
+    tie = _tie(plan, equal)
+    sentence = tie or f"n = {n} is ahead of every other n tried"
+    return Verdict("undecided" if far else "tie" if tie else "clear", sentence, doubts if far else ()), False
 
 
-def _tie(plan: Plan, equal: float) -> Verdict | None:
-    """The verdict on group sizes with equal predictions, without what to do; None where the plan's n has none."""
-    if not plan.about_equal:
-        return None
+def _tie(plan: Plan, equal: float) -> str:
+    """Which group sizes have equal predictions; empty where the plan's n has none."""
     sizes = joined([*map(str, sorted([plan.group_size, *plan.about_equal]))])
-    apart = f"are predicted to differ by at most {equal:g} in {plan.metric}"
-    return Verdict("tie", f"n = {sizes} {apart}")
+    return f"n = {sizes} are predicted to differ by at most {equal:g} in {plan.metric}" if plan.about_equal else ""
 
 
 def _certain(plan: Plan, stopping: Stopping) -> bool:
@@ -125,9 +123,9 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
     is_open = near < DECIDED or bool(doubts)
-    if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
+    if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)):
         what, left = ("", lost) if is_open else (f"; {TAKE}", "")
-        return Verdict("tie", tie.sentence + what, doubts, left), is_open
+        return Verdict("tie", tie + what, doubts, left), is_open
     if is_open:
         sentence = f"n = {n} {'has the highest expected reward' if here == odds.best() else 'is near the best'}"
         if kind == "undecided":
@@ -163,8 +161,7 @@ def _at_equal(plan: Plan) -> str:
 def with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Verdict:
     """The verdict with what to run first: `measure-first` only where a run is worth its cost."""
     if verdict.kind == "borrowed" and (first is None or first.runs):
-        pilot = "run a pilot of your own before you spend a budget on it"
-        return replace(verdict, sentence=f"{verdict.sentence}: {pilot}")
+        return replace(verdict, sentence=f"{verdict.sentence}: run a pilot of your own before you spend a budget on it")
     return replace(verdict, kind="measure-first") if is_open and first is not None and first.runs else verdict
 
 

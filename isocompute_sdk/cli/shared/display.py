@@ -142,14 +142,16 @@ def print_plan(
     from isocompute_sdk.planning.plan import answer, details
 
     console = terminal()
-    rows = answer(plan) if verbose else _brief_rows(plan)
+    first, rows = plan.next_runs, answer(plan)
     if not verbose:
+        short = iter(() if first is None else [_briefly(run, first.unit) for run in first.runs])
+        rows = [(label, next(short, text) if label == "run first" else text) for label, text in rows]
         width = max(console.width - max(len(label) for label, _ in rows) - 2, 30)
         cut = partial(textwrap.shorten, width=width, placeholder=" ... (all: -v)")
         rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]
     _print_rows(rows)
     if verbose:
-        print_notes([*plan.notes, *(() if plan.next_runs is None else plan.next_runs.notes)])
+        print_notes([*plan.notes, *(() if first is None else first.notes)])
         _print_rows(details(plan))
     else:
         _print_first_notes(plan)
@@ -161,18 +163,11 @@ def print_plan(
 
 def print_decision(plan: Plan, typed: Typed, plan_file: Path | None) -> None:
     """Of the plan on one screen its verdict, its approval and what to do next."""
-    _print_rows([row for row in _brief_rows(plan) if row[0] in ("verdict", "odds", "approval", "run first")])
-    for line in what_next(plan, typed, plan_file):
-        terminal().print(line, soft_wrap=True)
-
-
-def _brief_rows(plan: Plan) -> list[tuple[str, str]]:
-    """What decides, with the runs to make first in short."""
     from isocompute_sdk.planning.plan import answer
 
-    first = plan.next_runs
-    short = iter(() if first is None else [_briefly(run, first.unit) for run in first.runs])
-    return [(label, next(short, text) if label == "run first" else text) for label, text in answer(plan)]
+    _print_rows([row for row in answer(plan) if row[0] in ("verdict", "odds", "approval", "run first")])
+    for line in what_next(plan, typed, plan_file):
+        terminal().print(line, soft_wrap=True)
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:

@@ -15,7 +15,7 @@ from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
 from isocompute_sdk.timing.spending import spending
-from isocompute_sdk.tolerances import EQUAL, FAR, Tolerances
+from isocompute_sdk.tolerances import EQUAL, FAR
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
@@ -249,8 +249,7 @@ def _lost(plan: Plan) -> list[Fact]:
     if plan.odds is None:
         return []
     wrong = say.chance(1.0 - plan.odds.near_best)
-    equal = Tolerances(plan.span).equal
-    detail = f"expected, against the best n; more than {equal:g} with probability {wrong}"
+    detail = f"expected, against the best n; more than {plan.tolerances.equal:g} with probability {wrong}"
     return [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
 
 
