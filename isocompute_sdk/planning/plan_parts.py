@@ -128,4 +128,5 @@ class Approval:
             return ""
         told = [] if self.expected is None else [f"we expect {self.expected:.3f} there"]
         told += [] if self.lowest is None else [f"stop below {self.lowest:.3f}"]
-        return ", ".join(told + (["else plan again with this run"] if self.kind == "part" else []))
+        again = [f"{'else ' if told else ''}plan again with this run"] if self.kind == "part" else []
+        return ", ".join(told + again)

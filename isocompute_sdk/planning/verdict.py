@@ -50,7 +50,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     """The first that holds of: borrowed, undecided (no rise, one n), stop-spending, then by the odds of n."""
     fits, n = plan.fits, plan.group_size
     assert fits is not None, "a new plan holds its fits"
-    far = plan.extrapolation is not None and plan.extrapolation > FAR
+    far = plan.extrapolation is not None and _as_shown(plan.extrapolation) > FAR
     doubts = (*fits.doubts, *(("extrapolation-beyond-3x",) if far else ()))
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
@@ -180,19 +180,20 @@ def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
-    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only. Runs are those of its n, or
-    of the nearest that was run.
+    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only, or half without any run. Runs
+    are those of its n, or of the nearest that was run.
     """
     if against := _against(plan):
         return Approval("do-not", against)
     fits, far = plan.fits, plan.extrapolation
+    if plan.verdict.kind == "borrowed":
+        return Approval("part", "no run of yours says what it gains", *_check(plan, 0.5))
     if fits is None or far is None:
         return Approval("approve", "nothing speaks against it")
     nearest = min(fits.curves.values(), key=lambda c: (abs(np.log2(c.group_size / plan.group_size)), -c.last_compute))
     times = plan.compute / nearest.last_compute
-    # One number decides and is shown.
-    reach = float(f"{times:.2g}")
-    where = "" if reach == float(f"{far:.2g}") else f" at n = {nearest.group_size}"
+    reach, far = _as_shown(times), _as_shown(far)
+    where = "" if reach == far else f" at n = {nearest.group_size}"
     cost, checks, at = f"the whole plan costs {multiple(reach)} x the largest run{where}", list[Approval](), CHECK_AT
     while at <= (1.0 - LAST) * min(reach, times):
         checks.append(Approval("check", cost, *_check(plan, at / times)))
@@ -205,6 +206,11 @@ def approval_of(plan: Plan) -> Approval:
     if part.expected is not None and part.expected <= best:
         part = replace(part, reason=f"{cost}; up to there nothing is gained over the {best:.3f} of the best run")
     return next(telling, part)
+
+
+def _as_shown(times: float) -> float:
+    """A multiple to the digits of `multiple`: one number decides and is shown."""
+    return float(f"{times:.2g}")
 
 
 def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
@@ -231,7 +237,7 @@ def _against(plan: Plan) -> str:
     """Why a plan is not to be approved; empty if nothing speaks against it. Runs to make first come before the rest."""
     fits, verdict, first = plan.fits, plan.verdict, plan.next_runs
     assert fits is not None, "a new plan holds its fits"
-    if fits.flat_runs is not None or verdict.kind == "borrowed":
+    if fits.flat_runs is not None or (verdict.kind == "borrowed" and (first is None or first.runs)):
         return verdict.sentence
     # Where runs that would decide n are not worth their cost, the plan is the best use of the budget.
     against = verdict.sentence if verdict.kind == "undecided" and first is None else ""

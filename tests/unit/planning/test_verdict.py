@@ -196,7 +196,13 @@ def test_a_plan_of_runs_that_do_not_rise_says_so_in_one_row() -> None:
 
 
 def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
-    assert Planner(published_prior()).allocate("3M").verdict.kind == "borrowed"
+    for budget, approval in (("3M", "do-not"), ("1M", "part")):
+        plan = Planner(published_prior()).allocate(budget)
+        assert plan.verdict.kind == "borrowed"
+        # Where no pilot is worth its cost, the plan is itself the first run.
+        assert plan.approval is not None and plan.next_runs is not None
+        assert (plan.approval.kind, bool(plan.next_runs.runs)) == (approval, approval == "do-not")
+        assert (plan.approved_steps < plan.update_steps) == (approval == "part")
 
 
 def test_a_difference_that_is_decided_is_no_near_tie() -> None:
