@@ -26,7 +26,7 @@ RULE = (
         "n is undecided and no pilot run was weighed",
     ),
     ("Approve with a check", f"above {NO_CHECK} x the largest run at this n, if the check can fail"),
-    ("Approve up to 2 x", f"if it cannot, or above {FAR:g} x the largest run at any n"),
+    ("Approve up to 2 x", f"if it cannot, or above {FAR:g} x the largest run at any n; half where no run was made"),
     ("Approve", "otherwise"),
 )
 """Each decision about a plan, and when it is taken; docs/report.md says the same."""
