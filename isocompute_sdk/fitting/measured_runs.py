@@ -149,24 +149,13 @@ def flat_runs(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, Note
 
 
 def check_bounds(
-    series: Iterable[RunSeries],
-    metric: str,
-    bounds: tuple[float, float],
-    beside: Sequence[Array] = (),
-    *,
-    mixed: bool = False,
+    series: Iterable[RunSeries], metric: str, bounds: tuple[float, float], among: RunSet | None = None
 ) -> None:
-    """Refuse rewards outside the metric's bounds; `beside` are those of other runs, whose range is told too.
-
-    Args:
-        series: the rewards.
-        metric: their metric.
-        bounds: lowest and highest reward of it.
-        beside: rewards of other runs.
-        mixed: whether other runs have other metrics, for which other bounds hold.
-    """
-    every = list(series)
+    """Refuse rewards outside the metric's bounds; `among` are all runs, whose range is told, and perhaps the metric."""
+    every, others = list(series), None if among is None else among.filter(metric=metric)
+    beside = [] if others is None else [others.to_polars()["value"].to_numpy()]
     values = np.concatenate([*(one.value_T for one in every), *beside]) if every else np.zeros(1)
+    mixed = among is not None and others is not None and len(others.run_ids) < len(among.run_ids)
     remedy = (*([f"--metric {quote(metric)}"] if mixed else []), bounds_option(values))
     for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))

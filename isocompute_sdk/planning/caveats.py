@@ -68,12 +68,9 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
 
 def of_fits(plan: Plan, fits: Fits) -> Iterator[Note]:
     """Notes on the fits; of curves whose plateau no data show only those of an n that may be the best."""
-    near = [
-        one
-        for one in plan.alternatives
-        if one.kind in ("near-tie", "close") or (one.odds is not None and one.odds.probability_best >= LIKELY_BEST)
-    ]
-    in_race = {plan.group_size, *(one.group_size for one in near)}
+    close = (one for one in plan.alternatives if one.kind in ("near-tie", "close"))
+    likely = (one for one in plan.alternatives if one.odds and one.odds.probability_best >= LIKELY_BEST)
+    in_race = {one.group_size for one in (plan, *close, *likely)}
     for note in fits.notes:
         if plan.odds is not None and "configurations" in note.data and note.code == "plateau-unidentified":
             yield from unseen_plateaus(fits, in_race)
