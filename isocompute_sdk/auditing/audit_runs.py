@@ -30,7 +30,6 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
 from isocompute_sdk.records.grouping import Group, Measure, choose_measure, differences, kin
 from isocompute_sdk.records.runset import RunSeries, check_runs
-from isocompute_sdk.tolerances import Tolerances
 
 SURE = 2.0
 """A tie needs an interval of the difference that ends below this many ties."""
@@ -313,7 +312,7 @@ def _judge(field: Field, run: RunAudit, n_problems: float | None, path: Path, le
     equal_D = np.full(len(here_D), useful)
     if best != own:
         equal_D = np.exp(first_reach(np.log(path.compute_G), path.reward_DG, here_D)[0])
-    tie = Tolerances(field.fits.bounds[1] - field.fits.bounds[0]).equal
+    tie = field.fits.tolerances.equal
     standing: Standing = "undecided"
     if len(field.reach) == 1 and run.fault is None:
         standing = "alone"

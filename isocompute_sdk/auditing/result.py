@@ -159,6 +159,8 @@ class GroupAudit:
     def findings(self) -> Iterator[str]:
         """The findings, one sentence each: verdict on n, cost of equal reward, faults."""
         yield f"{_capital(self.sentence.rstrip('.'))}."
+        if self.verdict is not None and self.verdict.odds:
+            yield f"{_capital(self.verdict.odds)}."
         if self.equal_reward is not None:
             cost = self.equal_reward
             end = "In a sweep the difference is the price of learning this."
@@ -305,4 +307,4 @@ def _listed(values: Sequence[int]) -> str:
 
 
 def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]
+    return sentence if sentence.startswith("n ") else sentence[:1].upper() + sentence[1:]

@@ -108,7 +108,7 @@ def another_model(law_model: str | None, model: str | None) -> Note:
     return Note(
         "constants-of-another-model",
         "warning",
-        f"{whose}{yours}. The shape of the law transfers, its constants do not: fit a pilot of your own. The best "
+        f"{whose}{yours}. The shape of the law transfers, its constants do not: fit runs of your own. The best "
         "n saturated at 512, 128, 64, 32 and 16 on five published pairs.",
         {"law_model": law_model, "model": model},
     )

@@ -20,7 +20,6 @@ from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Candidate, Fixed, 
 from isocompute_sdk.specs import Budget, Recipe
 from isocompute_sdk.specs.syntax.complaints import suggestion
 from isocompute_sdk.specs.syntax.quantities import Number
-from isocompute_sdk.tolerances import Tolerances
 
 EVERY = "evaluation.every_steps"
 COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems", EVERY)
@@ -83,7 +82,7 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
         )
     else:
         loss = None if rewards[0] is None or rewards[1] is None else rewards[1] - rewards[0]
-        kind = "near-tie" if loss is not None and abs(loss) <= Tolerances(new.span).equal else "before-change"
+        kind = "near-tie" if loss is not None and abs(loss) <= new.tolerances.equal else "before-change"
         others = (Alternative(kind, plan.group_size, plan.problems_per_batch, plan.update_steps, rewards[0], loss),)
         new = replace(new, verdict=_verdict(new), alternatives=others, odds=None, next_runs=None)
     new = replace(new, model=model, n_problems=n_problems, other_metrics=plan.other_metrics)

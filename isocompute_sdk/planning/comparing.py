@@ -25,7 +25,6 @@ from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.pricing import TIMED_IN_SHELL, Candidate, Fixed, Pricing, amount_text
 from isocompute_sdk.planning.questions import Answer, PlansByBudget, SavedEstimate, SavedPlan, with_reward
 from isocompute_sdk.specs import Allocation
-from isocompute_sdk.tolerances import Tolerances
 
 MIN_SHARE, MAX_SHARE, POINTS = 1 / 32, 4.0, 29
 """Equal reward is searched between these shares of the budget, at so many amounts."""
@@ -147,7 +146,7 @@ class PlanComparison(Answer):
     @property
     def verdict(self) -> str:
         """The difference in one sentence."""
-        tie = Tolerances(self.plan.span).equal
+        tie = self.plan.tolerances.equal
         d, plan = self.difference, self._plan
         where = "" if self.equal == "budget" else f" at equal {self.equal}"
         if self.identical:

@@ -263,22 +263,23 @@ def _alternatives(resolved: Resolved, choice: Choice) -> tuple[Alternative, ...]
 def _kinds(resolved: Resolved, choice: Choice, rest: Sequence[Scored]) -> dict[int, str]:
     """What makes another n worth knowing about, the most telling first."""
     chosen, reward, by_law = choice.chosen.candidate, choice.chosen.reward, resolved.by_law
-    tie = resolved.fits.tolerances.equal
     largest, full = resolved.fits.group_size_range[1], choice.best
     kinds: dict[int, str] = {}
     known = [(one, one.reward) for one in rest if one.reward is not None]
     if reward is not None:
-        for one, r in known:
-            if abs(r - reward) <= tie:
+        # As shown: a plan that stops early shows the reward of the whole budget, and has the same ties.
+        shown_R = resolved.fits.tolerances.shown(np.array([reward, *(r for _, r in known)]))
+        gain_R = np.round(shown_R[1:] - shown_R[0], 3)
+        for (one, _), gain in zip(known, gain_R, strict=True):
+            if abs(gain) <= EQUAL:
                 # These runs cannot show that an n above the grid is as good, nor one whose 80 % interval leaves out 0.
                 apart = False
                 if one.drawn_D is not None and full.drawn_D is not None:
                     low, high = np.quantile(one.drawn_D - full.drawn_D, (0.1, 0.9))
                     apart = bool(low > 0 or high < 0)
                 kinds[one.candidate.group_size] = "close" if one.candidate.group_size > largest or apart else "near-tie"
-        best = max(known, key=lambda pair: pair[1], default=None)
-        if best is not None and best[1] > reward + tie:
-            n = best[0].candidate.group_size
+        if known and max(gain_R) > EQUAL:
+            n = known[int(np.argmax(gain_R))][0].candidate.group_size
             kinds[n] = "beyond-grid" if n > largest else "best-by-curves"
     elif by_law is not None:
         # Without rewards: the neighbouring size, if rounding the law's n to a power of two was a close call.

@@ -172,9 +172,9 @@ class Plan(Sized, Saved):
         return tuple(sorted(one.group_size for one in self.alternatives if one.kind == "near-tie"))
 
     @property
-    def span(self) -> float:
-        """Width of the metric's range."""
-        return 1.0 if self.fits is None else self.fits.bounds[1] - self.fits.bounds[0]
+    def tolerances(self) -> Tolerances:
+        """What counts as equal on the scale of its metric."""
+        return Tolerances() if self.fits is None else self.fits.tolerances
 
     @property
     def compute(self) -> float:
@@ -184,8 +184,8 @@ class Plan(Sized, Saved):
 
     @property
     def gains_nothing(self) -> bool:
-        """Whether a run so far stood as high as is predicted of the plan."""
-        return self.gain is not None and self.gain.gain <= Tolerances(self.span).nothing
+        """Whether it is predicted to reach, as rewards are shown, less than `Tolerances.small` above a run so far."""
+        return self.gain is not None and self.gain.shown < self.tolerances.small
 
     @property
     def approved_steps(self) -> int:
@@ -338,6 +338,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         cap.append(f"the problem set: B_p is all {problems} of it")
     found = [
         ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
+        *([("odds", plan.verdict.odds)] if plan.verdict.odds else []),
+        *_asked(plan),
         ("plan", f"n = {n} rollouts for each of B_p = {counted(problems, 'problem')}, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
@@ -348,21 +350,27 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         (f"predicted {plan.metric}", _reward(plan)),
         *_gain(plan),
     ]
-    if (first := plan.next_runs) is not None:
-        found[1:1] = [("run first", run.describe(first.unit)) for run in first.runs]
-        if len(first.runs) > 1 and first.saving:
-            saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
-            found.insert(1 + len(first.runs), ("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
-    if (approval := plan.approval) is not None:
-        # The verdict or the runs to make first may say the reason.
-        told = approval.reason == plan.verdict.sentence or (plan.next_runs is not None and plan.next_runs.runs)
-        finding = f"; {approval.finding}" if approval.finding else ""
-        label = approval.label + (f" ({plan.approved_cost})" if plan.approved_cost else "")
-        found.insert(1, ("approval", label if told else f"{label}: {approval.reason}{finding}"))
     if plan.odds is None and (sizes := best_sizes(plan)):
         found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     return [*found, *_under("also close", _close(plan))]
+
+
+def _asked(plan: Plan) -> list[tuple[str, str]]:
+    """The approval, and what to run first unless the verdict leaves no question."""
+    approval, first, found = plan.approval, plan.next_runs, list[tuple[str, str]]()
+    if approval is not None:
+        finding = f"; {approval.finding}" if approval.finding else ""
+        label = approval.label + (f" ({plan.approved_cost})" if plan.approved_cost else "")
+        told = approval.reason == plan.verdict.sentence
+        found.append(("approval", label if told else f"{label}: {approval.reason}{finding}"))
+    if first is not None and first.reason != plan.verdict.sentence:
+        runs = [run.describe(first.unit) for run in first.runs]
+        found += [("run first", text) for text in runs or ["no pilot run is worth its cost"]]
+        if len(runs) > 1 and first.saving:
+            saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
+            found.append(("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
+    return found
 
 
 def _close(plan: Plan) -> list[str]:
@@ -439,16 +447,13 @@ def _under(label: str, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 def describe(alternative: Alternative) -> str:
     """One alternative on one line."""
-    a = alternative
+    a, reward, loss = alternative, alternative.predicted_reward, alternative.expected_loss
     text = f"n = {a.group_size}, B_p = {a.problems_per_batch}, M = {a.update_steps:,}"
-    if a.predicted_reward is not None:
-        text += f": {a.predicted_reward:.3f}"
-    if a.expected_loss is not None and a.predicted_reward is None:
-        text += f" ({-a.expected_loss:+.3f} of the gain)"
-    elif a.expected_loss is not None and a.predicted_reward is not None:
-        # The difference of the rewards as shown.
-        text += f" ({round(a.predicted_reward, 3) - round(a.predicted_reward + a.expected_loss, 3):+.3f})"
-    return text
+    if reward is None:
+        return text if loss is None else f"{text} ({-loss:+.3f} of the gain)"
+    # The difference of the rewards as shown.
+    lost = "" if loss is None else f" ({round(reward, 3) - round(reward + loss, 3):+.3f})"
+    return f"{text}: {reward:.3f}{lost}"
 
 
 def _cost(plan: Plan) -> str:
@@ -492,13 +497,12 @@ def _reward(plan: Plan) -> str:
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:
     """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved."""
-    refused = plan.approval is not None and plan.approval.kind == "do-not"
-    if plan.gain is None or plan.predicted_reward is None or refused:
+    if plan.gain is None or (plan.approval is not None and plan.approval.kind == "do-not"):
         return []
     # As shown: the rewards on the screen differ by it.
-    best, predicted = round(plan.gain.best.reward, 3), (plan.predicted_reward, *(plan.reward_interval or ()))
-    mean, *ends = (round(reward, 3) - best for reward in predicted)
-    text = f"{mean + 0.0:+.3f} over the best run so far"
+    best = round(plan.gain.best.reward, 3)
+    ends = [round(reward, 3) - best for reward in plan.reward_interval or ()]
+    text = f"{plan.gain.shown:+.3f} over the best run so far"
     if ends and plan.gain.probability is not None:
         text += " (80 % {:+.3f} to {:+.3f}); higher with probability {:.0%}".format(*ends, plan.gain.probability)
     return [("gain", text)]

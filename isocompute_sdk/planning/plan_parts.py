@@ -30,6 +30,8 @@ class Verdict:
     """The finding in plain words, with numbers and what to do."""
     doubts: tuple[str, ...] = ()
     """Codes of the notes for which no n counts as decided."""
+    odds: str = ""
+    """Which n may be the best instead, and what is expected to be lost; empty where n is decided or has no odds."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,11 @@ class Gain:
     probability: float | None
     """That `gain` is positive, over the same draws; None without draws."""
 
+    @property
+    def shown(self) -> float:
+        """The difference of the two rewards as shown."""
+        return round(round(self.best.reward + self.gain, 3) - round(self.best.reward, 3), 3)
+
 
 @dataclass(frozen=True)
 class Approval:
@@ -121,4 +128,5 @@ class Approval:
             return ""
         told = [] if self.expected is None else [f"we expect {self.expected:.3f} there"]
         told += [] if self.lowest is None else [f"stop below {self.lowest:.3f}"]
-        return ", ".join(told + (["else plan again with this run"] if self.kind == "part" else []))
+        again = [f"{'else ' if told else ''}plan again with this run"] if self.kind == "part" else []
+        return ", ".join(told + again)

@@ -26,7 +26,7 @@ from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.planning.verdict import worth_of
 from isocompute_sdk.records.reward_metrics import no_rise_words
 from isocompute_sdk.specs import Budget
-from isocompute_sdk.tolerances import FAR, Tolerances
+from isocompute_sdk.tolerances import FAR
 
 BUDGET_PRECISION = 0.01
 """Relative width to which a budget is narrowed down."""
@@ -411,7 +411,7 @@ def marginal(plans: PlansByBudget) -> Marginal:
         drawn_D = second.reward_draws() - first.reward_draws()
         return plans.between(drawn_D) if drawn_D.mean() > 0 else Estimate(0.0, 0.0, 0.0)
 
-    gain, doubling, tolerances = gained(plan, more), gained(plan, twice), Tolerances(plan.span)
+    gain, doubling, tolerances = gained(plan, more), gained(plan, twice), plan.tolerances
     return Marginal(
         metric=plan.metric,
         level=plans.level,

@@ -31,7 +31,6 @@ from isocompute_sdk.planning.plan_parts import Verdict
 from isocompute_sdk.planning.pricing import Candidate
 from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.specs import Budget
-from isocompute_sdk.tolerances import Tolerances
 from isocompute_sdk.training.registry import backend_of
 
 if TYPE_CHECKING:
@@ -270,7 +269,7 @@ def replan(
         convert=None if folder is None else folder.convert,
         salvageable=keep.rollouts if on_disk else 0.0,
         options=tuple(sorted(options, key=lambda one: -one.reward)),
-        follow=_followed(forecast, options, Tolerances(fits.bounds[1] - fits.bounds[0]).equal),
+        follow=_followed(forecast, options, fits.tolerances.equal),
         forecast=replace(forecast, notes=()),
         level=level,
         plan=_plan(basis, Candidate(series.group_size, problems, steps, "remaining"), budget),

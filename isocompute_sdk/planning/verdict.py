@@ -31,12 +31,10 @@ DOUBTS = {
     "outlying-run": "runs disagree",
     "backtest-missed": "the ends of these runs were predicted wrongly",
     "plateau-unidentified": "the runs end early",
-    "extrapolation-beyond-3x": f"the budget lies more than {FAR:g} x beyond the runs",
+    "extrapolation-beyond-3x": f"the budget is over {FAR:g} x any run",
 }
 """Codes of notes that leave n undecided, in words."""
-NO_RUN_FIRST = "no pilot run is worth its cost"
 TAKE = "take the one that suits the hardware"
-PILOT_FIRST = "run a pilot of your own before you spend a budget on it"
 
 
 def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
@@ -52,7 +50,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     """The first that holds of: borrowed, undecided (no rise, one n), stop-spending, then by the odds of n."""
     fits, n = plan.fits, plan.group_size
     assert fits is not None, "a new plan holds its fits"
-    far = plan.extrapolation is not None and plan.extrapolation > FAR
+    far = plan.extrapolation is not None and _as_shown(plan.extrapolation) > FAR
     doubts = (*fits.doubts, *(("extrapolation-beyond-3x",) if far else ()))
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
@@ -70,17 +68,15 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return Verdict("stop-spending", sentence), False
     if odds is not None:
         return _by_odds(plan, odds, doubts)
-    found = _tie(plan, equal) or Verdict("clear", f"n = {n} is ahead of every other n tried")
-    return replace(found, kind="undecided", doubts=doubts) if far else found, False
+    tie = _tie(plan, equal)
+    sentence = tie or f"n = {n} is ahead of every other n tried"
+    return Verdict("undecided" if far else "tie" if tie else "clear", sentence, doubts if far else ()), False
 
 
-def _tie(plan: Plan, equal: float) -> Verdict | None:
-    """The verdict on group sizes with equal predictions, without what to do; None where the plan's n has none."""
-    if not plan.about_equal:
-        return None
+def _tie(plan: Plan, equal: float) -> str:
+    """Which group sizes have equal predictions; empty where the plan's n has none."""
     sizes = joined([*map(str, sorted([plan.group_size, *plan.about_equal]))])
-    apart = f"are predicted to differ by at most {equal:g} in {plan.metric}"
-    return Verdict("tie", f"n = {sizes} {apart}")
+    return f"n = {sizes} are predicted to differ by at most {equal:g} in {plan.metric}" if plan.about_equal else ""
 
 
 def _certain(plan: Plan, stopping: Stopping) -> bool:
@@ -123,14 +119,18 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         sentence = f"n = {best} is best of those that were run; n = {2 * largest} is {more}"
         if not grid[here]:
             sentence = f"n = {n}, which was not run, is expected to reach more than n = {best} and others; it is {more}"
-        return Verdict(kind, f"{sentence}; {lost}", doubts), True
+        return Verdict(kind, sentence, doubts, lost), True
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
     is_open = near < DECIDED or bool(doubts)
-    if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)) is not None:
-        return Verdict("tie", f"{tie.sentence}; {lost if is_open else TAKE}", doubts), is_open
+    if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)):
+        what, left = ("", lost) if is_open else (f"; {TAKE}", "")
+        return Verdict("tie", tie + what, doubts, left), is_open
     if is_open:
-        return Verdict(kind, f"{_chances(plan, odds, near)}; {lost}", doubts), True
+        sentence = f"n = {n} {'has the highest expected reward' if here == odds.best() else 'is near the best'}"
+        if kind == "undecided":
+            sentence = f"these runs cannot decide n: {sentence}"
+        return Verdict(kind, sentence, doubts, f"{_chances(plan, odds)}; {lost}"), True
     chance = float(odds.probability_best[here])
     sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance:.0%}"
     if near < 1.0:
@@ -140,21 +140,17 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     return Verdict("clear" if chance >= LEVEL else "likely", sentence), False
 
 
-def _chances(plan: Plan, odds: GroupSizeOdds, near: float) -> str:
+def _chances(plan: Plan, odds: GroupSizeOdds) -> str:
     """The n that are best with 80 % probability together, where no n is decided."""
-    order = np.argsort(-odds.probability_best, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(odds.probability_best[order]), LEVEL - 1e-9)) + 1
-    # Where the octave above is left out the others may not sum to so much: none is listed with a chance of 0 %.
-    shown = order[: max(min(needed, int(np.count_nonzero(odds.probability_best > 0.005))), 1)]
-    listed = [f"n = {int(odds.group_size[i])} ({float(odds.probability_best[i]):.0%})" for i in shown]
+    assert plan.fits is not None, "a new plan holds its fits"
+    # What the candidates leave is the chance of the octave above the grid.
+    sizes_N = np.append(odds.group_size, 2 * plan.fits.group_size_range[1])
+    chance_N = np.append(odds.probability_best, 1.0 - odds.probability_best.sum())
+    order = np.argsort(-chance_N, kind="stable")
+    needed = int(np.searchsorted(np.cumsum(chance_N[order]), LEVEL - 1e-9)) + 1
+    listed = [f"{sizes_N[i]} ({chance_N[i]:.0%})" for i in order[:needed]]
     before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
-    likeliest = f"{listed[0]} is most likely the best{_at_equal(plan)}{before}"
-    if near < LIKELY:
-        return f"these runs cannot decide n: {likeliest}"
-    if int(odds.group_size[order[0]]) == plan.group_size:
-        return likeliest
-    highest = plan.group_size == int(odds.group_size[odds.best()])
-    return f"n = {plan.group_size} {'has the highest expected reward' if highest else 'is near the best'}; {likeliest}"
+    return f"n = {listed[0]} is most likely the best{_at_equal(plan)}{before}"
 
 
 def _at_equal(plan: Plan) -> str:
@@ -165,12 +161,8 @@ def _at_equal(plan: Plan) -> str:
 def with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Verdict:
     """The verdict with what to run first: `measure-first` only where a run is worth its cost."""
     if verdict.kind == "borrowed" and (first is None or first.runs):
-        return replace(verdict, sentence=f"{verdict.sentence}: {PILOT_FIRST}")
-    if first is None or not is_open:
-        return verdict
-    if not first.runs:
-        return replace(verdict, sentence=f"{verdict.sentence}; {NO_RUN_FIRST}")
-    return replace(verdict, kind="measure-first")
+        return replace(verdict, sentence=f"{verdict.sentence}: run a pilot of your own before you spend a budget on it")
+    return replace(verdict, kind="measure-first") if is_open and first is not None and first.runs else verdict
 
 
 def worth_of(doubling: Estimate, tolerances: Tolerances) -> Worth:
@@ -188,19 +180,20 @@ def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
-    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only. Runs are those of its n, or
-    of the nearest that was run.
+    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only, or half without any run. Runs
+    are those of its n, or of the nearest that was run.
     """
     if against := _against(plan):
         return Approval("do-not", against)
     fits, far = plan.fits, plan.extrapolation
+    if plan.verdict.kind == "borrowed":
+        return Approval("part", "no run of yours says what it gains", *_check(plan, 0.5))
     if fits is None or far is None:
         return Approval("approve", "nothing speaks against it")
     nearest = min(fits.curves.values(), key=lambda c: (abs(np.log2(c.group_size / plan.group_size)), -c.last_compute))
     times = plan.compute / nearest.last_compute
-    # One number decides and is shown.
-    reach = float(f"{times:.2g}")
-    where = "" if reach == float(f"{far:.2g}") else f" at n = {nearest.group_size}"
+    reach, far = _as_shown(times), _as_shown(far)
+    where = "" if reach == far else f" at n = {nearest.group_size}"
     cost, checks, at = f"the whole plan costs {multiple(reach)} x the largest run{where}", list[Approval](), CHECK_AT
     while at <= (1.0 - LAST) * min(reach, times):
         checks.append(Approval("check", cost, *_check(plan, at / times)))
@@ -213,6 +206,11 @@ def approval_of(plan: Plan) -> Approval:
     if part.expected is not None and part.expected <= best:
         part = replace(part, reason=f"{cost}; up to there nothing is gained over the {best:.3f} of the best run")
     return next(telling, part)
+
+
+def _as_shown(times: float) -> float:
+    """A multiple to the digits of `multiple`: one number decides and is shown."""
+    return float(f"{times:.2g}")
 
 
 def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
@@ -236,23 +234,22 @@ def better_reward(plan: Plan) -> float | None:
 
 
 def _against(plan: Plan) -> str:
-    """Why a plan is not to be approved, the first that holds; empty if nothing speaks against it."""
+    """Why a plan is not to be approved; empty if nothing speaks against it. Runs to make first come before the rest."""
     fits, verdict, first = plan.fits, plan.verdict, plan.next_runs
     assert fits is not None, "a new plan holds its fits"
-    if fits.flat_runs is not None or verdict.kind == "borrowed":
-        # Its sentence says that no run rises, or whether a pilot is worth its cost.
+    if fits.flat_runs is not None or (verdict.kind == "borrowed" and (first is None or first.runs)):
         return verdict.sentence
-    if first is not None and first.runs:
-        cost = f"{amount_text(first.cost, first.unit)}, {first.share:.0%} of the budget"
-        saved = f"expected to save {small(first.saving)} of {plan.metric}"
-        return f"{counted(len(first.runs), 'run')} should come first ({cost}), {saved}"
+    # Where runs that would decide n are not worth their cost, the plan is the best use of the budget.
+    against = verdict.sentence if verdict.kind == "undecided" and first is None else ""
+    cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"
     if plan.gain is not None and plan.gains_nothing:
-        left = "nothing is left to gain" if better_reward(plan) is None else "the plan is predicted to gain nothing"
-        return f"a run already reached {plan.gain.best}: {left}"
-    if plan.last_half is not None:
-        adds = f"the last half of the steps is predicted to add {small(plan.last_half)}"
-        return f"{adds}, less than {fits.tolerances.small:.3g}: not worth its cost"
-    refused = [note.message for note in plan.notes if note.severity == "refuse"]
-    if verdict.kind == "undecided":
-        refused.append(verdict.sentence)
-    return refused[0] if refused else ""
+        gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
+        left = "nothing is left to gain" if better_reward(plan) is None else f"the plan is predicted to gain {gain}"
+        against = f"a run already reached {plan.gain.best}: {left}"
+    elif plan.last_half is not None:
+        against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"
+    if first is None or not first.runs:
+        return against
+    # What they cost and save stands beside it.
+    runs = f"{counted(len(first.runs), 'run')} should come first ({first.share:.0%} of the budget)"
+    return f"{runs} and may change the plan; as it stands, {against}" if against else runs

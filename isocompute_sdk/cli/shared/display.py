@@ -136,9 +136,8 @@ def print_plan(
     console = terminal()
     first, rows = plan.next_runs, answer(plan)
     if not verbose:
-        if first is not None:
-            short = iter([_briefly(run, first.unit) for run in first.runs])
-            rows = [(label, next(short) if label == "run first" else text) for label, text in rows]
+        short = iter(() if first is None else [_briefly(run, first.unit) for run in first.runs])
+        rows = [(label, next(short, text) if label == "run first" else text) for label, text in rows]
         width = max(console.width - max(len(label) for label, _ in rows) - 2, 30)
         cut = partial(textwrap.shorten, width=width, placeholder=" ... (all: -v)")
         rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]
@@ -158,7 +157,7 @@ def print_decision(plan: Plan, typed: Typed, plan_file: Path | None) -> None:
     """Of the plan on one screen its verdict, its approval and what to do next."""
     from isocompute_sdk.planning.plan import answer
 
-    _print_rows([row for row in answer(plan) if row[0] in ("verdict", "approval")])
+    _print_rows([row for row in answer(plan) if row[0] in ("verdict", "odds", "approval", "run first")])
     for line in what_next(plan, typed, plan_file):
         terminal().print(line, soft_wrap=True)
 
@@ -236,14 +235,13 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         return [f"next: {train}"]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
-    if first:
-        return [f"next: {typed.asking('next')}", f"or run this plan anyway: {train}"]
+    lines = [f"next: {typed.asking('next')}"] if first else []
     if (other := instead(plan)) is not None:
         what, option = other
-        return [f"next, {what}: {typed.instead(option)}"]
+        return [*lines, f"{'or' if first else 'next'}, {what}: {typed.instead(option)}"]
     if plan.fits is not None and plan.fits.flat_runs is not None:
         return [f"next, with a run that rises: {typed.asking('allocate')}"]
-    return [] if plan.gains_nothing else [f"to run this plan anyway: {train}"]
+    return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {train}"]
 
 
 def print_notes(notes: Iterable[Note]) -> None:

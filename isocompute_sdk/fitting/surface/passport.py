@@ -185,7 +185,7 @@ class Passport:
                 else "between and beyond them the prior decides most of the answer"
             )
             ran = f"{joined([*map(str, group_sizes)])} {'was' if len(group_sizes) == 1 else 'were'} run"
-            text = f"Only n = {ran}: {unknown}. isocompute next says whether a run at another n is worth its cost."
+            text = f"Only n = {ran}: {unknown}. Runs at other n would show it."
             notes.append(Note("few-group-sizes", "warning", text, {"group_sizes": list(group_sizes)}))
         if self.seeds_per_cell < 1.5:
             text = (
@@ -199,7 +199,7 @@ class Passport:
             text = (
                 f"With everything beyond C = {short(test.hidden_beyond)} hidden, {round(test.coverage * test.runs)} of "
                 f"{test.runs} runs ended inside their 80 % interval (rms error {test.rms_error:.3f}): the start of "
-                "these runs does not predict their end. Check longer runs along the way."
+                "these runs does not predict their end."
             )
             numbers = {"coverage": test.coverage, "rms_error": test.rms_error}
             notes.append(Note("backtest-missed", "warning", text, numbers))

@@ -13,7 +13,6 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import block_diag
 
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import BatchedFit, Indices, least_squares_batch
@@ -244,11 +243,12 @@ class _Problem:
     @classmethod
     def of(cls, data: Data, prior: Prior, members: tuple[Member, ...]) -> _Problem:
         whiten = np.asarray(np.linalg.inv(np.linalg.cholesky(data.noise_RJJ)), dtype=float)
-        end, effects = float(data.log_compute_RJ.max()), np.eye(2 * len(data.reward_RJ))
+        end, effects = float(data.log_compute_RJ.max()), 2 * len(data.reward_RJ)
         rows = [prior.rows(data.layout, end, data.base, member.kind) for member in members]
         spread = np.array([np.linalg.slogdet(w.T @ w)[1] for w, _ in rows]) / 2
-        weights = np.stack([np.asarray(block_diag(w, effects), dtype=float) for w, _ in rows])
-        wanted = np.stack([np.append(v, np.zeros(len(effects))) for _, v in rows])
+        weights = np.stack([np.pad(w, (0, effects)) for w, _ in rows])
+        weights[:, -effects:, -effects:] = np.eye(effects)
+        wanted = np.stack([np.pad(v, (0, effects)) for _, v in rows])
         return cls(data, prior, members, whiten, weights, wanted, spread)
 
     @property

@@ -242,8 +242,6 @@ class Onsets:
     @classmethod
     def of(cls, runs: Sequence[PreparedRun], layout: Layout) -> Onsets:
         """From prepared runs with at least one bin."""
-        from scipy.special import erf
-
         nan = float("nan")
         fell_R = np.array([run.fault == "decay" for run in runs])
         seen_R = np.log([run.fault_compute or run.last_compute for run in runs])
@@ -258,7 +256,7 @@ class Onsets:
         g_G = STEP[0] + STEP[1] * np.linspace(-2.5, 2.5, G_POINTS)
         off_RUG = (place_R[:, None, None] - u_U[None, :, None] - x_R[:, None, None] * g_G[None, None, :]) / OF_A_RUN
         density = np.exp(-0.5 * off_RUG**2) / (OF_A_RUN * np.sqrt(2.0 * np.pi))
-        later = 0.5 - 0.5 * erf((off_RUG - UNNOTICED / OF_A_RUN) / np.sqrt(2.0))
+        later = np.vectorize(NormalDist().cdf)(UNNOTICED / OF_A_RUN - off_RUG)
         by_chance = 1.0 / (high - low)
         model = np.where(fell_R[:, None, None], density, later)
         stray_R = np.where(fell_R, by_chance, 1.0)

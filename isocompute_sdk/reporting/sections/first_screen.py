@@ -15,18 +15,18 @@ from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
 from isocompute_sdk.timing.spending import spending
-from isocompute_sdk.tolerances import EQUAL, FAR, Tolerances
+from isocompute_sdk.tolerances import EQUAL, FAR
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
 RULE = (
     (
         "Do not approve",
-        "if a run should come first, rewards do not rise, a run already reached as much, the last half adds under "
-        f"{50 * EQUAL:g} %, or your runs do not decide n",
+        f"if a run should come first, rewards do not rise, the plan or its last half gains under {50 * EQUAL:g} %, or "
+        "n is undecided and no pilot run was weighed",
     ),
     ("Approve with a check", f"above {NO_CHECK} x the largest run at this n, if the check can fail"),
-    ("Approve up to 2 x", f"if it cannot, or above {FAR:g} x the largest run at any n"),
+    ("Approve up to 2 x", f"if it cannot, or above {FAR:g} x the largest run at any n; half where no run was made"),
     ("Approve", "otherwise"),
 )
 """Each decision about a plan, and when it is taken; docs/report.md says the same."""
@@ -73,8 +73,9 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         reason = say.sentence(plan.verdict.sentence)
         return Answer(TONES[approval.kind], approval.label, nothing, reason, facts=(), more=tuple(more))
     before = "" if outcome is None else "Before it was trained: "
-    if approval is None or approval.reason != plan.verdict.sentence:
-        more.append(Paragraph(f"{before}{say.sentence(plan.verdict.sentence)}"))
+    told = "" if approval is None else approval.reason
+    texts = [text for text in (plan.verdict.sentence, plan.verdict.odds) if text not in ("", told)]
+    more += [Paragraph(f"{before}{say.sentence(text)}") for text in texts]
     more.append(Items("What this rests on", tuple(_rests_on(material, plan))))
     if material.assumed_budget:
         text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run. To set it:"
@@ -248,8 +249,7 @@ def _lost(plan: Plan) -> list[Fact]:
     if plan.odds is None:
         return []
     wrong = say.chance(1.0 - plan.odds.near_best)
-    equal = Tolerances(plan.span).equal
-    detail = f"expected, against the best n; more than {equal:g} with probability {wrong}"
+    detail = f"expected, against the best n; more than {plan.tolerances.equal:g} with probability {wrong}"
     return [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
 
 
@@ -330,6 +330,7 @@ def _of_audit(material: Material) -> Answer:
         Fact("Behind the best n", counted(behind, "run")),
         Fact("Undecided", counted(sum(run.standing == "undecided" for run in runs), "run")),
     )
-    more = () if largest is None else (Paragraph(say.sentence(largest.sentence)),)
+    told = [] if largest is None else [largest.sentence, largest.verdict.odds if largest.verdict else ""]
+    more = tuple(Paragraph(say.sentence(text)) for text in told if text)
     command = f"isocompute next {source} --budget 3M"
     return Answer("neutral", "Audit", f"{sentence}.", decision, facts, command, more=more)

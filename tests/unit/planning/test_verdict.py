@@ -128,8 +128,17 @@ def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
     assert plan.fits is not None
     odds = plan.fits.group_size_odds(plan.compute)
     most = odds.group_size[int(np.argmax(odds.probability_best))]
-    assert f"n = {most} ({odds.probability_best.max():.0%})" in plan.verdict.sentence
+    assert f"n = {most} ({odds.probability_best.max():.0%})" in plan.verdict.odds
     assert ("cannot decide" in plan.verdict.sentence) == (plan.verdict.kind == "undecided")
+
+
+def test_the_octave_above_the_grid_is_named_as_a_rival_also_where_it_may_not_be_planned() -> None:
+    (runs,) = (one.runs for one in iso.sweeps() if one.name == "qwen2.5-7b-easy")
+    planner = Planner(fit(runs))
+    told = [planner.allocate("4.08M", spend="all", slots=0, beyond_grid=n).verdict.odds for n in (0, 1)]
+    for odds in told:
+        assert "1024 (" in odds
+        assert sum(map(int, re.findall(r"\((\d+)%\)", odds))) >= 79
 
 
 def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
@@ -144,9 +153,11 @@ def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
 
 
 def test_one_group_size_cannot_decide() -> None:
-    plan = plan_of(apart, "5M", sizes=(32,))
-    assert plan.verdict.kind in ("undecided", "measure-first")
-    assert "only n = 32 was run" in plan.verdict.sentence
+    plans = [plan_of(apart, budget, end=end, sizes=(32,)) for budget, end in (("5M", 6e6), ("1M", 6e5))]
+    assert [plan.verdict.kind for plan in plans] == ["measure-first", "undecided"]
+    # A plan that no run is worth waiting for is the best use of its budget.
+    assert [plan.approval is not None and plan.approval.kind for plan in plans] == ["do-not", "approve"]
+    assert all("only n = 32 was run" in plan.verdict.sentence for plan in plans)
 
 
 def test_a_flat_end_means_stop_spending_where_the_budget_is_near_the_runs(stopping: Plan) -> None:
@@ -185,7 +196,13 @@ def test_a_plan_of_runs_that_do_not_rise_says_so_in_one_row() -> None:
 
 
 def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
-    assert Planner(published_prior()).allocate("3M").verdict.kind == "borrowed"
+    for budget, approval in (("3M", "do-not"), ("1M", "part")):
+        plan = Planner(published_prior()).allocate(budget)
+        assert plan.verdict.kind == "borrowed"
+        # Where no pilot is worth its cost, the plan is itself the first run.
+        assert plan.approval is not None and plan.next_runs is not None
+        assert (plan.approval.kind, bool(plan.next_runs.runs)) == (approval, approval == "do-not")
+        assert (plan.approved_steps < plan.update_steps) == (approval == "part")
 
 
 def test_a_difference_that_is_decided_is_no_near_tie() -> None:
@@ -386,6 +403,16 @@ def test_a_plan_below_what_a_run_has_measured_says_so_first_and_is_not_approved(
     assert cost.measured == plan.gain.best
     assert "0.454" in cost.lines()[0]
     assert planner.budget_for(0.6).measured is None
+
+
+def test_a_plan_that_gains_nothing_says_so_also_where_a_run_should_come_first() -> None:
+    (runs,) = (one.runs for one in iso.sweeps() if one.name == "trl-sort")
+    plans = [Planner(fit(runs)).allocate(budget) for budget in ("800k", "960k")]
+    assert [plan.next_runs is not None and len(plan.next_runs.runs) for plan in plans] == [0, 1]
+    for plan in plans:
+        assert plan.approval is not None
+        assert plan.gain is not None
+        assert str(plan.gain.best) in plan.approval.reason
 
 
 def test_at_the_top_of_the_range_nothing_is_left_to_gain(make_runs: Make) -> None:

@@ -127,11 +127,9 @@ def test_a_borrowed_n_is_not_approved(prior_page: Page) -> None:
 
 
 def test_a_run_worth_its_cost_comes_before_approval(fits: Fits) -> None:
-    plan = Planner(fits).allocate("3M")
-    assert plan.approval is not None
-    first = plan.next_runs
-    assert first is not None
-    assert (plan.approval.kind == "do-not") == bool(first.runs)
+    plans = [Planner(fits).allocate(budget) for budget in ("6M", "12M")]
+    assert [plan.next_runs is not None and len(plan.next_runs.runs) for plan in plans] == [0, 1]
+    assert [plan.approval is not None and plan.approval.kind for plan in plans] == ["approve", "do-not"]
 
 
 def test_the_page_names_collapsed_runs_and_the_scale_above_which_nothing_is_validated(
@@ -354,9 +352,14 @@ def test_a_plan_that_gains_nothing_over_the_best_run_is_not_approved(fits: Fits)
     plan = Planner(fits).allocate(0.4 * reach, spend="all", slots=0)
     assert plan.gain is not None
     assert plan.gain.gain <= 0
-    found = answer(gather(plan, Asked()))
-    assert found.label == "Do not approve yet"
-    assert found.command.startswith("isocompute allocate RUNS --for-reward ")
+    little = Planner(fits).allocate("3M")
+    assert little.gain is not None
+    assert 0 < little.gain.gain < 0.005
+    for one in (plan, little):
+        found = answer(gather(one, Asked()))
+        assert found.label == "Do not approve yet"
+        assert found.command.startswith("isocompute allocate RUNS --for-reward ")
+    assert f"{little.gain.gain:.3f}" in found.decision
 
 
 def test_a_folder_that_holds_a_plan_has_its_page(fits: Fits, tmp_path: Path) -> None:

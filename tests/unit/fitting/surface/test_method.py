@@ -83,7 +83,7 @@ def test_another_range_of_the_metric_is_the_same_problem(
     assert np.all((a.low >= low) & (a.high <= high))
     np.testing.assert_allclose((a.mean - low) / (high - low), b.mean, atol=0.01)
     here, there = (Planner(one).allocate("1M") for one in (scaled, fits))
-    assert (here.span, here.verdict.kind) == ((high - low) * there.span, there.verdict.kind)
+    assert (here.tolerances.span, here.verdict.kind) == ((high - low) * there.tolerances.span, there.verdict.kind)
 
 
 def test_too_few_evaluations_are_refused_with_what_is_missing(make_runs: Make) -> None:
