@@ -200,7 +200,8 @@ def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
         plan = Planner(published_prior()).allocate(budget)
         assert plan.verdict.kind == "borrowed"
         # Where no pilot is worth its cost, the plan is itself the first run.
-        assert plan.approval is not None and plan.next_runs is not None
+        assert plan.approval is not None
+        assert plan.next_runs is not None
         assert (plan.approval.kind, bool(plan.next_runs.runs)) == (approval, approval == "do-not")
         assert (plan.approved_steps < plan.update_steps) == (approval == "part")
 
