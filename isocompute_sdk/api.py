@@ -304,8 +304,7 @@ def forecast(
         metric, eval_set = sweep.metric, eval_set or sweep.eval_set
     live = live_run(runs, run_id, metric, eval_set, checkpoints)
     bounds = metric_range(bounds)
-    others = runs.filter(metric=live.metric).to_polars()["value"].to_numpy()
-    check_bounds(live.series, live.metric, bounds, [others])
+    check_bounds(live.series, live.metric, bounds, runs)
     live, known = (live, None) if sweep is None else in_sweep(live, sweep)
     return forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
 

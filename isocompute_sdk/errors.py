@@ -99,6 +99,10 @@ class RecordError(IsoComputeError, ValueError):
         self.options = tuple(options)
 
 
+class NothingMeasured(RecordError):
+    """A run or a table without a measurement; it keeps no other from being read."""
+
+
 class FitError(IsoComputeError, ValueError):
     """The runs cannot support the fit that was asked for."""
 

@@ -267,7 +267,9 @@ def early_end(backend: Backend, folder: Path, codes: Sequence[str]) -> Callable[
         records = records_of(backend, folder)
         if records is None:
             return ""
-        found = [one for run in gather(records) for one in (*detect(run), *nothing_learned(run, EARLY_UPDATES))]
+        found = [
+            one for run in gather(records) for one in (*detect(run, live=True), *nothing_learned(run, EARLY_UPDATES))
+        ]
         bad = next((one for one in found if one.code in codes and one.severity != "info"), None)
         return "" if bad is None else f"ended early [{bad.code}]: {ADVICE[bad.code].title}; {bad.seen}"
 

@@ -13,6 +13,7 @@ from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.cli.shared.typed import Typed, without
+from isocompute_sdk.phrases import short
 
 
 @with_option_groups
@@ -59,8 +60,10 @@ def audit(
         emit_json(found.to_dict())
         return
     say(found.summary(terminal().width))
-    if any(run.standing in ("undecided", "alone") and run.group_size > 1 for one in found.groups for run in one.runs):
-        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", "--budget C")
-        say(f"whether a further run is worth its cost, for a budget C: {asked}")
+    open_ = ("undecided", "alone")
+    if unsure := [run for one in found.groups for run in one.runs if run.standing in open_ and run.group_size > 1]:
+        budget = short(2 * max(run.rollouts for run in unsure))
+        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", f"--budget {budget}")
+        say(f"whether a further run is worth its cost before one of {budget} rollouts: {asked}")
     for path in written:
         say(f"wrote {path}")

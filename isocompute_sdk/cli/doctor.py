@@ -248,7 +248,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         runs = reading.read(None, reading.metric)
     else:
         # Runs whose n or B_p nothing says keep their steps as rollouts, and get a note.
-        options = replace(asked(reading.metric, **reading.arguments()), without_sizes=True)
+        options = replace(asked(metric=reading.metric, **reading.arguments()), without_sizes=True)
         runs = collect(paths, options, ask=True).together()
     runs = _kept(runs, where)
     _write(runs, output)

@@ -188,8 +188,9 @@ def _not_approved(plan: Plan) -> list[Note]:
         return []
     text = f"{approval.label}: {approval.reason}"
     if plan.next_runs is not None and plan.next_runs.runs:
-        runs = "" if plan.verdict.kind == "borrowed" else " RUNS"
-        text += f". To make them: isocompute next{runs} {budget_option(plan.budget)}"
+        own = plan.verdict.kind != "borrowed"
+        asked = ", give isocompute next the runs of this plan and" if own else ": isocompute next"
+        text += f". To make them{asked} {budget_option(plan.budget)}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 
 

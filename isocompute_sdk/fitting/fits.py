@@ -535,16 +535,7 @@ class Fits(Saved):
         text = notebook.pairs(rows)
         if self.curves:
             header = ("n", "B_p", "plateau", "half at C", "rms")
-            cells = [
-                (
-                    str(curve.group_size),
-                    "?" if curve.problems_per_batch is None else str(curve.problems_per_batch),
-                    f"{curve.plateau:.3f}" + ("" if curve.plateau_identified else " (not seen)"),
-                    short(curve.half_compute),
-                    f"{curve.rms:.3f}",
-                )
-                for curve in self.select()
-            ]
+            cells = [curve.cells for curve in self.select()]
             text += notebook.table(header, cells, f"hand-overs: {self.describe_handovers()}")
         if self.passport is not None:
             text += notebook.listed(self.passport.lines())

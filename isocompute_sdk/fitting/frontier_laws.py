@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -164,24 +164,9 @@ def about_curves(fits: Fits) -> Iterator[Note]:
             "column, or --set problems_per_batch=... says it.",
             {"columns": ["problems_per_batch"]},
         )
-    unseen = [c for c in fits.curves.values() if not c.plateau_identified]
     # A passport says so of all curves together.
-    if unseen and "plateau-unidentified" not in fits.doubts:
-        why = (
-            f"data below {PLATEAU_SEEN:g} x their half-way compute, a parameter on its bound, or too few evaluations"
-            if fits.surface is None
-            else f"less than {SEEN:.0%} of their predicted rise was measured"
-        )
-        listed = "; ".join(f"n = {c.group_size}, B_p = {c.problems_per_batch or 'unknown'}" for c in unseen)
-        yield Note(
-            "plateau-unidentified",
-            "warning",
-            f"The plateau of these curves is an extrapolation ({why}): {listed}. Longer runs at these n would show it.",
-            {
-                "configurations": [[c.group_size, c.problems_per_batch] for c in unseen],
-                "status": [c.status.value for c in unseen],
-            },
-        )
+    if "plateau-unidentified" not in fits.doubts:
+        yield from unseen_plateaus(fits, fits.group_sizes)
     # A passport says so of a surface, which has a prior between and beyond the levels.
     if len(fits.group_sizes) == 2 and fits.surface is None:
         yield Note(
@@ -191,6 +176,28 @@ def about_curves(fits: Fits) -> Iterator[Note]:
             "between them and gives no answer for other n. Four levels, 4x apart, are a good pilot.",
             {"group_sizes": list(fits.group_sizes)},
         )
+
+
+def unseen_plateaus(fits: Fits, group_sizes: Collection[int]) -> Iterator[Note]:
+    """Of which curves of these n no data show the plateau."""
+    unseen = [c for c in fits.curves.values() if not c.plateau_identified and c.group_size in group_sizes]
+    if not unseen:
+        return
+    why = (
+        f"data below {PLATEAU_SEEN:g} x their half-way compute, a parameter on its bound, or too few evaluations"
+        if fits.surface is None
+        else f"less than {SEEN:.0%} of their predicted rise was measured"
+    )
+    listed = "; ".join(f"n = {c.group_size}, B_p = {c.problems_per_batch or 'unknown'}" for c in unseen)
+    yield Note(
+        "plateau-unidentified",
+        "warning",
+        f"The plateau of these curves is an extrapolation ({why}): {listed}. Longer runs at these n would show it.",
+        {
+            "configurations": [[c.group_size, c.problems_per_batch] for c in unseen],
+            "status": [c.status.value for c in unseen],
+        },
+    )
 
 
 def about_laws(fits: Fits) -> Iterator[Note]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -148,11 +149,14 @@ def flat_runs(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, Note
 
 
 def check_bounds(
-    series: Iterable[RunSeries], metric: str, bounds: tuple[float, float], beside: Sequence[Array] = ()
+    series: Iterable[RunSeries], metric: str, bounds: tuple[float, float], among: RunSet | None = None
 ) -> None:
-    """Refuse rewards outside the metric's bounds; `beside` are those of other runs, whose range is told too."""
-    every = list(series)
+    """Refuse rewards outside the metric's bounds; `among` are all runs, whose range is told, and perhaps the metric."""
+    every, others = list(series), None if among is None else among.filter(metric=metric)
+    beside = [] if others is None else [others.to_polars()["value"].to_numpy()]
     values = np.concatenate([*(one.value_T for one in every), *beside]) if every else np.zeros(1)
+    mixed = among is not None and others is not None and len(others.run_ids) < len(among.run_ids)
+    remedy = (*([f"--metric {quote(metric)}"] if mixed else []), bounds_option(values))
     for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
         if outside.size:
@@ -164,15 +168,15 @@ def check_bounds(
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
             ).in_shell(
                 "Give the lowest and highest reward that its function can return: they decide what counts as equal. "
-                "Or repair the values.",
-                (bounds_option(values),),
+                "Or repair the values." + (f" The runs have several metrics: this is about {metric}." if mixed else ""),
+                remedy,
             )
     if every and float(np.abs(values).max()) <= 1.0 <= MIN_FILLED * (bounds[1] - bounds[0]):
         raise FitError(
             f"{metric} spans {values.min():g} to {values.max():g} in all runs, which is next to nothing of bounds = "
             f"{bounds}",
             "Pass the bounds of this metric as it was logged, such as bounds=(0, 1).",
-        ).in_shell("Give the range of this metric as it was logged.", (bounds_option(values),))
+        ).in_shell("Give the range of this metric as it was logged.", remedy)
 
 
 def _compute(series: RunSeries, axis: str) -> Array:

@@ -151,7 +151,10 @@ def notes_now(
 ) -> dict[str, tuple[Note, ...]]:
     """Notes on runs as they are now, by run id; those on runs in `unsized`, whose n or B_p is unknown, name no C."""
     found = {
-        run.run_id: (*detect(run), *(band_findings(run, planned.fits) if planned and planned.is_it(run) else ()))
+        run.run_id: (
+            *detect(run, live=True),
+            *(band_findings(run, planned.fits) if planned and planned.is_it(run) else ()),
+        )
         for run in runs
     }
     blank = {"rollouts": None, "noticed_rollouts": None}

@@ -206,7 +206,6 @@ def off_policy(run: RunTraces) -> list[Finding]:
 
 
 DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
-    falling_reward,
     Watch("entropy-collapse", "entropy", "entropy", _entropy_used_up),
     Watch("entropy-explosion", "entropy", "entropy", _grown(ENTROPY_GROWTH, ENTROPY_RISE)),
     Watch("kl-drift", "kl", "KL in nats per token", _kl_drifts),
@@ -286,9 +285,9 @@ def check_health(runs: RunSet, metric: str | None = None, eval_set: str | None =
     return Health.of(traces, {run.run_id: detect(run) for run in traces})
 
 
-def detect(run: RunTraces) -> tuple[Finding, ...]:
-    """Findings of every detector in one run, one for each code."""
+def detect(run: RunTraces, *, live: bool = False) -> tuple[Finding, ...]:
+    """Findings of every detector in one run, one for each code; `live`: it is looked at again and again."""
     found: dict[str, Finding] = {}
-    for finding in (one for look in DETECTORS for one in look(run)):
+    for finding in (*falling_reward(run, live=live), *(one for look in DETECTORS for one in look(run))):
         found.setdefault(finding.code, finding)
     return tuple(found.values())

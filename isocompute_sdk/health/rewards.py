@@ -1,7 +1,8 @@
 """Detectors over rewards: collapse, decay, overfitting, and the band that fits predict.
 
 Whether a run collapsed or fell, and where it was best, is defined here alone, from its own evaluations: every command
-says the same, whatever other runs are there. What a fit leaves out (`fitting/surface/data.py`) says nothing about that.
+says the same, whatever other runs are there. A fall is found while it happens, or at the end by the rule of the fits
+(`fitting/surface/data.py`), which finds slower ones; a fit asks it with the noise of all its runs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT
+from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, SurfaceRun, prepare
 from isocompute_sdk.health.findings import Finding
 from isocompute_sdk.health.traces import (
     FIRST_NOISE,
@@ -21,6 +22,7 @@ from isocompute_sdk.health.traces import (
     RunTraces,
     Trace,
     first_lasting,
+    range_of,
     rolling,
     start_of,
 )
@@ -66,8 +68,9 @@ class Fall:
         )
 
 
-def fall_of(trace: Trace, *, evaluated: bool = True) -> Fall | None:
-    """The first lasting fall from the best level that exceeds the noise and a set share of the gain; None without one.
+def fall_of(trace: Trace, *, evaluated: bool = True, live: bool = False) -> Fall | None:
+    """The first lasting fall from the best level that exceeds the noise and a set share of the gain, else the fall at
+    the end by the rule of the fits, unless `live`; None without one.
 
     A fall that the run has made good is none. Until a run shows its own noise, that of an evaluation is assumed; a
     training reward (not `evaluated`) has more.
@@ -79,7 +82,27 @@ def fall_of(trace: Trace, *, evaluated: bool = True) -> Fall | None:
     if len(value_T) and trace.rollouts_T[0] == 0:
         start = min(start, float(value_T[0]))
     falls = [fall for scale in SCALES if (fall := _fall_at(value_T, noise_T, start, scale)) is not None]
+    # That rule is for one look: asked after every evaluation, it is wrong about one healthy run in twenty.
+    if not (falls or live) and (evaluated or len(trace) >= FIRST_NOISE):
+        return _fall_of_fits(trace, start)
     return min(falls, key=lambda fall: fall.noticed, default=None)
+
+
+def _fall_of_fits(trace: Trace, start: float) -> Fall | None:
+    """The fall that a fit of this run alone leaves out."""
+    value_T = trace.value_T
+    if not len(value_T) or not (spread := float(np.ptp(value_T))) or trace.rollouts_T[-1] <= 0:
+        return None
+    run, width = SurfaceRun("", 0, None, trace.rollouts_T, value_T), range_of(value_T)
+    (found,) = prepare([run], width if np.isfinite(width) else spread)
+    if found.fault_compute is None:
+        return None
+    kept = int(np.searchsorted(trace.rollouts_T, found.fault_compute, side="right"))
+    if not (scale := min(kept, len(value_T) - kept, SCALES[-1])):
+        return None
+    top, level = (float(np.mean(some_T)) for some_T in (value_T[kept - scale : kept], value_T[-scale:]))
+    collapsed = len(value_T) - 1 if found.fault == "collapse" else None
+    return Fall(int(np.argmax(value_T[:kept])), kept - 1, len(value_T) - 1, start, top, level, collapsed, scale)
 
 
 def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall | None:
@@ -118,10 +141,10 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
     )
 
 
-def falling_reward(run: RunTraces) -> list[Finding]:
+def falling_reward(run: RunTraces, *, live: bool = False) -> list[Finding]:
     """A lasting fall: `collapsed-run`, `decayed-run`, or `overfitting-run` if training reward did not fall."""
     trace = run.traces.get(REWARD, run.traces.get("train_reward"))
-    fall = None if trace is None else fall_of(trace, evaluated=REWARD in run.traces)
+    fall = None if trace is None else fall_of(trace, evaluated=REWARD in run.traces, live=live)
     if trace is None or fall is None:
         return []
     seen = fall.seen(trace)

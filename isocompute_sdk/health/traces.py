@@ -64,16 +64,18 @@ def rolling(value_T: Array, window: int, of: Callable[..., Any]) -> Array:
     return out
 
 
+def range_of(value_T: Array) -> float:
+    """Width of the range of a reward: 1, 100 if it is in percent, and infinite otherwise."""
+    return next((top for top in (1.0, 100.0) if np.all((value_T >= 0) & (value_T <= top))), np.inf)
+
+
 def noise_of(value_T: Array) -> Array:
     """Standard deviation of one independent evaluation, at each place from the values up to a power of two before it.
 
     It is re-estimated after 8, 16, 32, ... values. Before the eighth it is the usual noise of a reward in [0, 1] or in
     percent, and infinite for a metric with another range.
     """
-    first_T = value_T[:FIRST_NOISE]
-    top = next((top for top in (1.0, 100.0) if np.all((first_T >= 0) & (first_T <= top))), np.inf)
-    usual = DEFAULT_NOISE * top
-    noise_T = np.full(len(value_T), usual)
+    noise_T = np.full(len(value_T), DEFAULT_NOISE * range_of(value_T[:FIRST_NOISE]))
     known = FIRST_NOISE
     while known <= len(value_T):
         noise, correlation = pooled_noise([value_T[:known]])

@@ -7,7 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -15,7 +15,17 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import resolve, rows_of
-from isocompute_sdk.ingest.mapping import NAMES, RunMap, asked, collect_mapped, draft, map_name, named_after, table_name
+from isocompute_sdk.ingest.mapping import (
+    NAMES,
+    RunMap,
+    Said,
+    asked,
+    collect_mapped,
+    draft,
+    map_name,
+    named_after,
+    table_name,
+)
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
@@ -125,27 +135,17 @@ class Diagnosis:
     """What is to be known before any number: several models, files that were not looked at."""
 
 
-def diagnose(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    metric: str | None = None,
-    rename: Mapping[str, str] | None = None,
-    ignore: Sequence[str] = (),
-    set: Mapping[str, Any] | None = None,
-) -> Diagnosis:
+def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **said: Unpack[Said]) -> Diagnosis:
     """Look at every run at or below `paths`; whatever cannot be read is a finding and never an error.
 
     Args:
         paths: files, folders or globs.
-        metric: what a column `reward` of a table holds.
-        rename: name in the files -> name to use.
-        ignore: columns and tags to leave out.
-        set: column -> value for all runs.
+        **said: what holds for all runs, see `Said`.
 
     Raises:
         RecordError: there is nothing at all, or no file has a name of `rename` or `ignore`.
     """
-    found = collect(as_paths(paths), asked(metric, rename, ignore, set), ask=True)
+    found = collect(as_paths(paths), asked(**said), ask=True)
     return _diagnosis(found, draft(found), [str(path) for path in found.paths])
 
 

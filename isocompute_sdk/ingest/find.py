@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.errors import IsoComputeError, NothingMeasured, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.files import read_text as read_document
 from isocompute_sdk.ingest.attempts import counted_from_one
@@ -36,7 +36,7 @@ from isocompute_sdk.ingest.stores.console import is_console_log, launches, print
 from isocompute_sdk.ingest.stores.event_files import EventFile, event_files, read_event_file, read_events
 from isocompute_sdk.ingest.stores.saved_config import find_config, on_devices
 from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
-from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, NothingMeasured, is_sealed
+from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, is_sealed
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.reward_metrics import rank
 

@@ -12,7 +12,7 @@ from collections.abc import Collection as Names
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 from pydantic import Field
 
@@ -58,6 +58,19 @@ _HEADER = """\
 #   isocompute doctor --map {name} --output {table}
 # n is group_size and B_p problems_per_batch. A run with `skip: true` is left out.
 """
+
+
+class Said(TypedDict, total=False):
+    """What a person said about all runs."""
+
+    metric: str | None
+    """What a column `reward` of a table holds."""
+    rename: Mapping[str, str] | None
+    """Name in the files -> name to use."""
+    ignore: Sequence[str]
+    """Columns and tags to leave out."""
+    set: Mapping[str, Any] | None
+    """Column -> value for all runs."""
 
 
 class MappedRun(Spec):
@@ -162,19 +175,14 @@ class RunMap(Spec):
             },
         )
 
-    def told(
-        self,
-        metric: str | None = None,
-        rename: Mapping[str, str] | None = None,
-        ignore: Sequence[str] = (),
-        set: Mapping[str, Any] | None = None,
-    ) -> RunMap:
+    def told(self, **said: Unpack[Said]) -> RunMap:
         """The same with more said about all runs, as by the options of a command; it holds before what the file says.
 
         Raises:
             RecordError: a value for all runs that is no column of a run.
         """
-        renamed, given = dict(rename or {}), {canonical(name) or name: value for name, value in (set or {}).items()}
+        more = asked(**said)
+        given = {canonical(name) or name: value for name, value in more.constants.items()}
         check_fields(given, (*N_AND_BP, BATCH.name, *CONTEXT), "value for all runs")
         sizes = {name: given[name] for name in (*N_AND_BP, BATCH.name) if name in given}
         if BATCH.name in given:
@@ -183,17 +191,17 @@ class RunMap(Spec):
         runs = {
             name: run.replace(
                 **sizes,
-                metrics=run.metrics | renamed,
+                metrics=run.metrics | dict(more.rename),
                 context=run.context | context,
                 evidence=run.evidence | dict.fromkeys(sizes, "given with --set"),
             )
             for name, run in self.runs.items()
         }
         return self.replace(
-            metric=self.metric if metric is None else metric,
-            rename=self.rename | renamed,
-            ignore=(*self.ignore, *ignore),
-            set=self.set | dict(set or {}),
+            metric=self.metric if more.metric is None else more.metric,
+            rename=self.rename | dict(more.rename),
+            ignore=(*self.ignore, *more.ignore),
+            set=self.set | dict(more.constants),
             runs=runs,
         )
 
@@ -398,34 +406,28 @@ def _of_runs(question: Question, entries: Mapping[str, MappedRun]) -> Question:
 def propose(
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     relative_to: str | os.PathLike[str] = ".",
-    *,
-    metric: str | None = None,
-    rename: Mapping[str, str] | None = None,
-    ignore: Sequence[str] = (),
-    set: Mapping[str, Any] | None = None,
+    **said: Unpack[Said],
 ) -> RunMap:
     """One mapping for all runs at or below `paths` that do not say everything themselves.
 
     Args:
         paths: files, folders or globs.
         relative_to: folder that the mapping will be saved in; its paths are relative to it.
-        metric: what a column `reward` of a table holds.
-        rename: name in the files -> name to use.
-        ignore: columns and tags to leave out.
-        set: column -> value for all runs.
+        **said: what holds for all runs, see `Said`.
 
     Raises:
         RecordError: there is nothing to read.
     """
-    found = collect(as_paths(paths), asked(metric, rename, ignore, set), ask=True)
+    found = collect(as_paths(paths), asked(**said), ask=True)
     return draft(found).replace(searched=tuple(os.path.relpath(path, relative_to) for path in found.paths))
 
 
-def asked(
-    metric: str | None, rename: Mapping[str, str] | None, ignore: Sequence[str], set: Mapping[str, Any] | None
-) -> Options:
-    """How tables and logs are read that may be asked about; arguments as of `propose`."""
-    return Options(metric, ignore=tuple(ignore), rename=dict(rename or {}), constants=dict(set or {}), lenient=True)
+def asked(**said: Unpack[Said]) -> Options:
+    """How tables and logs are read that may be asked about."""
+    renamed, given = dict(said.get("rename") or {}), dict(said.get("set") or {})
+    return Options(
+        said.get("metric"), ignore=tuple(said.get("ignore", ())), rename=renamed, constants=given, lenient=True
+    )
 
 
 def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> RunSet:

@@ -17,7 +17,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
-from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.errors import IsoComputeError, NothingMeasured, RecordError
 from isocompute_sdk.ingest.paths import (
     MAY_HOLD,
     TABLE_FORMATS,
@@ -37,7 +37,7 @@ from isocompute_sdk.ingest.paths import (
     refuse_unknown_names,
     tables_among,
 )
-from isocompute_sdk.ingest.tables import NothingMeasured, RawTable, columns_of, is_sealed, read_table
+from isocompute_sdk.ingest.tables import RawTable, columns_of, is_sealed, read_table
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import (
@@ -445,7 +445,7 @@ class Collection:
         notes += [note for table in self.tables for note in table.notes]
         if not frames:
             none = RecordError(f"nothing to read in {', '.join(map(str, self.paths))}", "Give files, folders or globs.")
-            raise next(iter(self.errors.values()), none)
+            raise next(iter((*wrong, *self.errors.values())), none)
         from isocompute_sdk.ingest.copies import once, repeated
 
         kept, copies = once([*frames.values()])

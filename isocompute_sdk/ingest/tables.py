@@ -76,10 +76,6 @@ def open_bytes(path: Path, largest: int | None = None) -> Generator[BinaryIO]:
         raise RecordError(f"{path} cannot be read: {error.strerror}", "Check the path and its permissions.") from error
 
 
-class NothingMeasured(RecordError):
-    """A run that was started and has no measurement yet; it keeps no other from being read."""
-
-
 @dataclass(frozen=True)
 class RawTable:
     """A table as it stands in a file."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.frontier_laws import unseen_plateaus
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, multiple, short
 from isocompute_sdk.planning.allocate import Choice, Resolved
@@ -26,6 +28,8 @@ LARGEST_STUDIED_BATCH = {"easy": 65_536, "hard": 16_384}
 """B_max of the paper's sweeps."""
 LIKELY_DECLINE = 0.6
 """Probability of a decline before the budget is spent from which a plan says so."""
+LIKELY_BEST = 0.1
+"""Probability of being the best from which an n is in the race."""
 TIMED_SPAN = 2.0
 """Batches this many times outside those that were timed are an extrapolation."""
 LENGTHS_SEEN = 1 / 3
@@ -36,7 +40,7 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     """Notes on the fits, the recipe and the candidate of a plan."""
     fits, pricing, chosen, recipe = resolved.fits, choice.pricing, choice.chosen.candidate, basis.inheritance.recipe
     timed, throughput = pricing.timed, pricing.throughput
-    notes = [*fits.notes]
+    notes = list(of_fits(plan, fits))
     if fits.method == "published" and (basis.model is None or not same_model(basis.model, fits.model)):
         notes.append(another_model(fits.model, basis.model))
     notes += basis.inheritance.notes(plan.settings, timed=timed)
@@ -60,6 +64,18 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
         if one.kind == "best-by-curves" and one.expected_loss is not None:
             notes.append(curves_disagree(chosen.group_size, one.group_size, -one.expected_loss))
     return notes
+
+
+def of_fits(plan: Plan, fits: Fits) -> Iterator[Note]:
+    """Notes on the fits; of curves whose plateau no data show only those of an n that may be the best."""
+    close = (one for one in plan.alternatives if one.kind in ("near-tie", "close"))
+    likely = (one for one in plan.alternatives if one.odds and one.odds.probability_best >= LIKELY_BEST)
+    in_race = {one.group_size for one in (plan, *close, *likely)}
+    for note in fits.notes:
+        if plan.odds is not None and "configurations" in note.data and note.code == "plateau-unidentified":
+            yield from unseen_plateaus(fits, in_race)
+        else:
+            yield note
 
 
 def declines(resolved: Resolved, choice: Choice) -> Iterator[Note]:

@@ -211,6 +211,9 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
             found = _replaced(recipe, {field: values[0]})
         sources[column] = "runs" if values and found is not None else rest
         recipe = found or recipe
+    if recipe.kl_coef == 0 and sources["kl_coef"] == "runs" and sources["entropy_coef"] == "assumed":
+        # An entropy bonus goes with a KL term (paper, section 3).
+        recipe = recipe.replace(entropy_coef=0.0)
     recipe, filtered = _with_filter(recipe, recorded.get("filter", ()), chosen)
     recipe, rate, rule = _with_learning_rate(recipe, settings, rates, chosen)
     sources |= {"filter": filtered or rest, "learning_rate": rate or rest, "learning_rate_rule": rule or rest}

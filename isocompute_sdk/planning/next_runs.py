@@ -201,7 +201,7 @@ def ask(question: Question, search: Search) -> NextRuns:
 
     @cache
     def takes(batch: int) -> bool:
-        return question.hardware.refusal(batch) is None
+        return question.hardware.refusal(batch) is None and question.pricing.refusal(batch) is None
 
     pairs = [(n, bp) for bp in question.problems for n in sizes if takes(n * bp)]
     amounts = [*(budget.available * FRACTIONS)]

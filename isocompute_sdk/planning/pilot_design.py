@@ -28,6 +28,7 @@ from isocompute_sdk.planning.next_runs import (
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial
 from isocompute_sdk.specs import Hardware
+from isocompute_sdk.specs.throughput import MORE_BATCHES
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,11 @@ def design_pilot(
     # Rollouts that the budget buys at a middling batch.
     target = float(max(pricing.most_steps(pricing.unit, pricing.available, 32 * bp), 1) * 32 * bp)
     surface = prior_surface(target, bp, generator)
-    sizes = [int(2**k) for k in surface.layout.knots_K if hardware.refusal(int(2**k) * bp) is None]
+    powers = [int(2**k) for k in surface.layout.knots_K]
+    untimed = [refused for n in powers if (refused := pricing.refusal(n * bp)) is not None]
+    if len(untimed) >= len(powers) - 1:
+        raise PlanError(f"a pilot compares several n, and {untimed[-1]}", MORE_BATCHES)
+    sizes = [n for n in powers if hardware.refusal(n * bp) is None and pricing.refusal(n * bp) is None]
     amounts = [*(pricing.available * FRACTIONS)]
     pairs, batches = [(n, bp) for n in sizes], [n * bp for n in sizes]
     steps = np.array([[pricing.most_steps(pricing.unit, part, batch) for part in amounts] for batch in batches])

@@ -415,6 +415,8 @@ def learning_rate(plan: Plan) -> str:
 def assumed_values(plan: Plan) -> str:
     """Settings of the plan that neither its runs nor a person gave, by their recipe fields; empty without any."""
     rows = [row for row in assumed(plan.settings) if row.name != "learning_rate"]
+    # What changes the loss first: a narrow screen ends the list early.
+    rows.sort(key=lambda row: not row.name.endswith("_coef"))
     return ", ".join(f"{RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}" for row in rows)
 
 

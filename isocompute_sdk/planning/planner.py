@@ -247,6 +247,6 @@ class Planner(Basis):
             **options: `problems_per_batch`, `n_problems` and `min_update_steps` as of `allocate`.
 
         Raises:
-            PlanError: the budget does not pay for a plan.
+            PlanError: the budget does not pay for a plan, or seconds are known for batches of one n only.
         """
         return pilot(self, Request.of(budget, **options), shares=shares, spend_all=spend_all, rng=rng)

@@ -269,6 +269,10 @@ class Pricing:
         """Whether the budget depends on time."""
         return self.budget.timed
 
+    def refusal(self, rollouts_per_batch: int) -> str | None:
+        """Why hours of this batch are unknown, of a budget that depends on time; None if they are known."""
+        return self.throughput.refusal(rollouts_per_batch) if self.timed and self.throughput is not None else None
+
     @cached_property
     def deadline(self) -> float | None:
         """The deadline less a margin for the error of a measured throughput, in wall-clock hours."""
@@ -519,8 +523,8 @@ def ends_batch(n: int, problems: int, steps: int, limits: Limits) -> str:
 
 
 def _refused_by_hardware(n: int, problems: int, limits: Limits) -> Rejection | None:
-    batch, limit, throughput = n * problems, limits.hardware.max_rollouts_per_batch, limits.pricing.throughput
-    if throughput is not None and limits.pricing.timed and (unknown := throughput.refusal(batch)) is not None:
+    batch, limit = n * problems, limits.hardware.max_rollouts_per_batch
+    if (unknown := limits.pricing.refusal(batch)) is not None:
         return Rejection(n, "throughput", unknown)
     too_large = limit is not None and batch > limit
     if not too_large and batch % limits.divisor == 0:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.errors import NothingMeasured, RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import (
@@ -421,9 +421,9 @@ def _metric_columns(
     return wide, notes
 
 
-def no_metric(named: Named) -> RecordError:
+def no_metric(named: Named) -> NothingMeasured:
     """The error about a table that holds nothing measured."""
-    return RecordError(
+    return NothingMeasured(
         f"no column holds a metric; the table has: {named.columns}",
         'Give only files with measurements, or add a column named after the metric, e.g. "avg@4", or columns "metric" '
         'and "value".',

@@ -170,8 +170,8 @@ class Throughput(Spec):
         if self.gpu_exponent is None:
             raise SpecError(
                 f"gpu_exponent is not known: speed is known with gpus = {self.gpus} only, not with {gpus}",
-                "Correct gpus if others were timed; else add --gpu-exponent, 1 for ideal scaling (gpu_exponent=), or "
-                "measure runs with two numbers of GPUs.",
+                f"Plan with --gpus {self.gpus} and no other number in the budget, correct gpus if others were timed, "
+                "or add --gpu-exponent, 1 for ideal scaling (gpu_exponent=): two measured numbers of GPUs give it.",
             )
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second

@@ -89,15 +89,7 @@ def _print_answer(fits: Fits, *, verbose: bool) -> None:
         console.print(f"hand-overs: {fits.describe_handovers()}")
         table = Table("n", "B_p", "plateau", "half at C", "rms", "shape", "status", box=None, pad_edge=False)
         for curve in fits.select():
-            table.add_row(
-                str(curve.group_size),
-                "?" if curve.problems_per_batch is None else str(curve.problems_per_batch),
-                f"{curve.plateau:.3f}" + ("" if curve.plateau_identified else " (not seen)"),
-                short(curve.half_compute),
-                f"{curve.rms:.3f}",
-                curve.shape.replace("_", " "),
-                curve.status.value,
-            )
+            table.add_row(*curve.cells, curve.shape.replace("_", " "), curve.status.value)
         console.print(table)
 
 

@@ -168,7 +168,11 @@ class BudgetOptions:
         names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
         given = {name: getattr(self, name) for name in (*names, "gpu_exponent") if getattr(self, name) is not None}
         if self.throughput is not None:
-            return load_spec(self.throughput, Throughput).replace(**given)
+            speed = load_spec(self.throughput, Throughput).replace(**given)
+            others = hardware.gpu_counts if "gpus" in hardware.model_fields_set else ()
+            if others and speed.gpus not in others and speed.rollouts_per_second is not None:
+                speed.at_gpus(others[0])  # Raises if nothing says how fast so many are.
+            return speed
         if not given:
             return None
         needed = ("rollouts_per_second", "step_overhead_seconds")

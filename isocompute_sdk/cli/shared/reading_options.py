@@ -79,7 +79,7 @@ class TableOptions:
         """
         from isocompute_sdk.ingest.mapping import RunMap
 
-        return RunMap.load(self.map or "").told(metric, **self.arguments())
+        return RunMap.load(self.map or "").told(metric=metric, **self.arguments())
 
     def read(self, paths: Sequence[Path] | None, metric: str | None = None, **options: Any) -> RunSet:
         """Runs of files, folders or globs, or of the mapping; `options` are further arguments of `RunSet.read`.

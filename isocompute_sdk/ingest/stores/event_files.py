@@ -17,11 +17,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from isocompute_sdk.errors import NothingMeasured
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import in_order
 from isocompute_sdk.ingest.formats.log_format import Attempt, RunLog, ScalarSeries
 from isocompute_sdk.ingest.paths import EVENT_MARK
-from isocompute_sdk.ingest.tables import Damage, NothingMeasured, open_bytes
+from isocompute_sdk.ingest.tables import Damage, open_bytes
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096

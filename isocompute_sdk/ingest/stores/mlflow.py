@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import NothingMeasured, RecordError
 from isocompute_sdk.files import parse_yaml
 from isocompute_sdk.ingest.attempts import scalar_series
 from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore, RunLog, ScalarSeries
 from isocompute_sdk.ingest.stores.saved_config import scalar
-from isocompute_sdk.ingest.tables import NothingMeasured, read_text
+from isocompute_sdk.ingest.tables import read_text
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted
 

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import NothingMeasured, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import in_order, scalar_series
 from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore, RunLog, ScalarSeries
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import Damage, NothingMeasured, open_bytes
+from isocompute_sdk.ingest.tables import Damage, open_bytes
 from isocompute_sdk.notes import Note
 
 MAGIC = b":W&B\xe1\xbe\x00"

@@ -63,5 +63,7 @@ def test_what_to_run_next_is_asked_only_of_runs_with_groups(isocompute: Command,
     rows = [f"{n},32,{step},{0.1 + 0.01 * step}" for step in range(0, 40, 4)]
     (logs / "one.csv").write_text("\n".join(["num_generations,Bp,step,reward", *rows]) + "\n")
     done = ok(isocompute("audit", "logs/one.csv"))
-    assert ("isocompute next logs/one.csv" in done.stdout) == (n > 1)
+    printed = [words.split() for words in done.stdout.split("isocompute next")[1:]]
+    assert [words[0] for words in printed] == ["logs/one.csv"] * (n > 1)
+    assert all(isocompute("next", *words).returncode == 0 for words in printed)
     assert isocompute("next", "logs/one.csv", "--budget", "1M").returncode == (n == 1)

@@ -167,3 +167,13 @@ def test_many_runs_get_a_line_each_those_to_stop_first_and_one_without_the_metri
     whole = ok(isocompute(*asked, "-v")).stdout
     one = ok(isocompute(*asked, "--run", told[0][0])).stdout
     assert one.splitlines()[0] in whole
+
+
+def test_of_runs_with_several_metrics_the_bounds_are_asked_for_one(tmp_path: Path, isocompute: Command) -> None:
+    for name, metric, scale in (("a", "avg@4", -1.0), ("b", "train_reward", -3.0)):
+        rows = [{"step": s, "n": 4, "bp": 32, metric: scale * (1 - reward(s))} for s in range(0, LAST + 1, EVERY)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    refused = isocompute("forecast", "a.jsonl", "b.jsonl", "--json")
+    assert refused.returncode == 1
+    command = shlex.split(refused.stderr.rpartition("isocompute ")[2])
+    assert json.loads(ok(isocompute(*command)).stdout)["metric"] == "avg@4"

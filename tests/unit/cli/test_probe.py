@@ -73,6 +73,12 @@ def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: 
     read = ok(isocompute("doctor", "--speed", "runs/mine-probe", "--gpus", 8, "--output", "speed.yaml", "--json"))
     assert json.loads(read.stdout)["measured"]["rollouts_per_batch"] == [256, 2048, 8192]
     assert load_spec(study.parent / "speed.yaml", Throughput).gpus == 8
+    for budget in ("3M", "5 gpu_hours"):
+        told = isocompute("plan", "--budget", budget, "--throughput", "speed.yaml", "--gpus", 4)
+        assert told.returncode == 1
+        assert "--gpus 8" in told.stderr
+        ok(isocompute("plan", "--budget", budget, "--throughput", "speed.yaml", "--gpus", 8))
+        ok(isocompute("plan", "--budget", budget, "--throughput", "speed.yaml", "--gpus", 4, "--gpu-exponent", 1))
 
 
 def test_a_speed_that_holds_for_one_batch_only_is_no_speed_to_plan_with(isocompute: Command, study: Path) -> None:

@@ -18,7 +18,9 @@ from benchmarks.vitals import FAULTS, healthy_vitals
 from isocompute_sdk import Note, RunSet
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.alerts import Alert, AlertBook
-from isocompute_sdk.health.detectors import findings
+from isocompute_sdk.health.detectors import detect, falls, findings
+from isocompute_sdk.health.findings import FALLS
+from isocompute_sdk.health.traces import gather
 
 N, BP, UPDATES, EVERY = 16, 32, 300, 10
 
@@ -139,6 +141,23 @@ def test_a_fall_is_told_while_it_stands_and_its_peak_is_the_highest_evaluation_b
     assert only(runs(table(validation=fell)), "decayed-run").data["runs"]["run"]["step"] == EVERY * np.argmax(fell)
     twice = np.concatenate([again, np.full(20, 0.65)])
     assert only(runs(table(validation=twice)), "decayed-run").data["runs"]["run"]["step"] == EVERY * np.argmax(twice)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "fell"),
+    [
+        ("mul31-easy-t1-d64", ["n128-s0", "n32-s0", "n8-s0"]),
+        ("llama-3.1-8b-easy", ["n128", "n8"]),
+        ("mul31-easy-t1", []),
+    ],
+)
+def test_a_fall_that_a_fit_leaves_out_is_told_and_raises_no_alarm_before_the_end(sweep: str, fell: list[str]) -> None:
+    (found,) = (one.runs for one in iso.sweeps() if one.name == sweep)
+    told = falls(found)
+    assert sorted(run.removeprefix(f"{sweep}-160k-") for run in told) == fell
+    alarmed = {run.run_id for run in gather(found) if FALLS.keys() & {one.code for one in detect(run, live=True)}}
+    assert alarmed <= told.keys()
+    assert len(alarmed) == bool(fell)
 
 
 def test_a_fall_that_training_reward_does_not_share_is_overfitting() -> None:
@@ -262,8 +281,8 @@ def test_the_size_of_a_batch_changes_no_verdict(fault: str | None, seed: int, sc
 def test_what_is_known_at_a_step_does_not_depend_on_what_comes_later(fault: str, seed: int, length: int) -> None:
     # Hence nothing is gained or lost by looking often: the false alarms of many looks are those of one.
     logged, validation = vitals(seed, fault, 60, 160), decayed(17, best=8, left=0.1, seed=seed)
-    whole = findings(runs(table(logged, validation)))["run"]
-    so_far = findings(runs(table({k: v[:length] for k, v in logged.items()}, validation[: length // EVERY + 1])))["run"]
+    early = table({k: v[:length] for k, v in logged.items()}, validation[: length // EVERY + 1])
+    whole, so_far = (detect(gather(runs(one))[0], live=True) for one in (table(logged, validation), early))
     limit = length * N * BP
     certain = {(f.code, f.step) for f in whole if (f.noticed_rollouts or 0) <= limit and f.severity == "warning"}
     assert certain == {(f.code, f.step) for f in so_far if f.severity == "warning"}

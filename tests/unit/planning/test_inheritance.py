@@ -94,6 +94,16 @@ def test_rates_without_a_rule_are_those_of_the_nearest_runs() -> None:
         assert set(note(plan, "recipe-differs-from-runs").data["fields"]) == {"learning_rate"}
 
 
+def test_beside_runs_without_a_kl_term_no_entropy_bonus_is_assumed() -> None:
+    plan = Planner(fits_of(kl_coef=0.0)).allocate("1M")
+    assert row(plan, "entropy_coef") == Setting("entropy_coef", (), 0.0, "assumed", differs=False)
+    assert plan.recipe.entropy_coef == 0
+    assert Planner(fits_of(kl_coef=0.01)).allocate("1M").recipe.entropy_coef == Recipe().entropy_coef
+    given = Planner(fits_of(kl_coef=0.0), recipe=Recipe(entropy_coef=0.002)).allocate("1M")
+    assert given.recipe.entropy_coef == 0.002
+    assert "kl-entropy-unpaired" in codes(given)
+
+
 def test_the_recipe_of_a_study_comes_back_unchanged() -> None:
     recipe = Recipe.preset("hard", learning_rate_anchor=2e-6, temperature=0.9)
     fits = fits_of(learning_rate=lambda n, bp: recipe.learning_rate(n * bp), temperature=0.9, kl_coef=0.0)

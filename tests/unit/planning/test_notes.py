@@ -194,3 +194,18 @@ def test_many_passes_over_any_set_and_batches_beyond_all_that_were_studied_are_w
         (fixed.allocate("3M", rollouts_per_batch=8192), False),
     ):
         assert ("rollouts_per_batch" in {name for n in found(plan, "batch-not-observed") for name in n.data}) == warned
+
+
+def test_a_plateau_is_doubted_only_of_an_n_that_may_be_the_best() -> None:
+    (runs,) = (one.runs for one in iso.sweeps() if one.name == "mul31-hard")
+    fits = iso.fit(runs)
+    plan = Planner(fits).allocate("1.2M")
+    in_fits, in_plan = (
+        {n for note in notes if note.code == "plateau-unidentified" for n, _ in note.data["configurations"]}
+        for notes in (fits.notes, plan.notes)
+    )
+    assert plan.group_size in in_plan
+    assert in_plan < in_fits
+    unlikely = {one.group_size for one in plan.alternatives if one.odds is not None and one.odds.near_best < 0.05}
+    assert unlikely
+    assert not unlikely & in_plan

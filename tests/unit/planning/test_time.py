@@ -107,6 +107,17 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
     assert "throughput-extrapolated" not in codes(free)
 
 
+def test_pilots_keep_to_the_batches_whose_seconds_are_known(fits: Fits) -> None:
+    seen = Measurement(rollouts_per_batch=(64, 4096), runs=2, steps=20, rate_is_limit=True)
+    pilot = Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).design_pilot(Budget(gpu_hours=300), spend_all=True)
+    free = Planner(fits, None, RECIPE, SLOW).design_pilot(Budget(gpu_hours=300), spend_all=True)
+    assert max(run.rollouts_per_batch for run in pilot.runs) <= 4096
+    assert max(run.rollouts_per_batch for run in free.runs) > 4096
+    one = seen.replace(rollouts_per_batch=(512,))
+    with pytest.raises(iso.PlanError, match="512"):
+        Planner(fits, None, RECIPE, SLOW.replace(measured=one)).design_pilot(Budget(gpu_hours=300))
+
+
 def test_a_budget_on_other_gpus_than_were_timed_needs_to_know_how_speed_grows(fits: Fits) -> None:
     one = SLOW.replace(gpus=1)
     assert Planner(fits, None, RECIPE, one).allocate("60 GPU-hours on 8xH100").gpus == 8

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose, read_mapped
 from isocompute_sdk.records import RunSet
 from tests.processes import need
@@ -173,3 +174,15 @@ def test_a_flat_or_short_evaluation_proves_nothing(tmp_path: Path) -> None:
     write_verl(tmp_path / "n8_bp32.jsonl", range(21))
     write_events(tmp_path / "events" / "n8_bp32", range(21), VERL)
     assert not any(run.skip for run in propose(tmp_path).runs.values())
+
+
+def test_a_list_of_checkpoints_keeps_no_table_beside_it_from_being_read(tmp_path: Path) -> None:
+    """As tinker-cookbook writes it."""
+    kept = [{"name": f"{batch:06}", "batch": batch, "state_path": "tinker://a/weights"} for batch in (20, 40, 60)]
+    (tmp_path / "checkpoints.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in kept))
+    (tmp_path / "run.jsonl").write_text('{"n": 8, "bp": 32, "step": 10, "avg@4": 0.2}\n')
+    runs = RunSet.read(tmp_path)
+    assert len(runs) == 1
+    assert "run-left-out" in {note.code for note in runs.notes}
+    with pytest.raises(RecordError, match="no column holds a metric"):
+        RunSet.read(tmp_path / "checkpoints.jsonl")
