@@ -159,7 +159,7 @@ class Document(Generic[T]):
 
     def json_schema(self) -> Json:
         """JSON schema of the saved form."""
-        schema = self._adapter.json_schema(mode="validation")
+        schema = self._adapter_of(described=True).json_schema(mode="validation")
         # The outermost "or null" exists for the configuration alone, see `_adapter`.
         own = next((part for part in schema.pop("anyOf", ()) if part != {"type": "null"}), {})
         if "$ref" in own:
@@ -182,6 +182,9 @@ class Document(Generic[T]):
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
+        return self._adapter_of(described=False)
+
+    def _adapter_of(self, *, described: bool) -> TypeAdapter[T]:
         from pydantic import ConfigDict, TypeAdapter
 
         config = ConfigDict(
@@ -189,7 +192,7 @@ class Document(Generic[T]):
             extra="forbid",
             allow_inf_nan=False,
             ser_json_inf_nan="constants",  # left to json.dumps, which refuses them
-            use_attribute_docstrings=True,
+            use_attribute_docstrings=described,  # read from the source, which takes time
         )
         # pydantic takes no configuration for a bare dataclass, and does for an optional one.
         return cast("TypeAdapter[T]", TypeAdapter(self.type | None, config=config))

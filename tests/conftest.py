@@ -111,24 +111,39 @@ def benchmark_module() -> Callable[[str], ModuleType]:
 
 
 @pytest.fixture(scope="session")
-def fitted_once() -> Callable[..., object]:
-    """`fit_joint` for commands: what was fitted to the same numbers, options and random state is not fitted again.
+def fitted_once() -> dict[str, Callable[..., object]]:
+    """Methods of `api.fit`, by name: what was fitted to the same numbers, options and random state is kept.
 
     That such fits are the same bits is for tests of fits, which do not use this.
     """
     # Numpy is loaded after the number of threads is set.
-    from isocompute_sdk.fitting.surface.method import fit_joint
+    from isocompute_sdk import api
 
     kept: dict[bytes, object] = {}
 
-    def fit(*arguments: Any) -> object:
-        *given, rng = arguments
-        key = hashlib.sha256(pickle.dumps((given, rng.bit_generator.state))).digest()
-        if key not in kept:
-            kept[key] = fit_joint(*arguments)
-        return kept[key]
+    def once(method: Callable[..., object]) -> Callable[..., object]:
+        def fit(*arguments: Any) -> object:
+            given = [getattr(one, "bit_generator", one) for one in arguments]
+            key = hashlib.sha256(
+                pickle.dumps((method.__name__, [getattr(one, "state", one) for one in given]))
+            ).digest()
+            if key not in kept:
+                kept[key] = method(*arguments)
+            return kept[key]
 
-    return fit
+        return fit
+
+    return {name: once(getattr(api, name)) for name in ("fit_joint", "fit_paper")}
+
+
+@pytest.fixture(autouse=True)
+def fits_kept(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, fitted_once: dict[str, Callable[..., object]]
+) -> None:
+    """Tests of what is made of fits do not fit the same runs again."""
+    if request.path.parent.name in {"auditing", "cli", "documents", "planning", "plots", "reporting"}:
+        for name, fit in fitted_once.items():
+            monkeypatch.setattr(f"isocompute_sdk.api.{name}", fit)
 
 
 @pytest.fixture
@@ -136,7 +151,6 @@ def isocompute(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-    fitted_once: Callable[..., object],
 ) -> Callable[..., subprocess.CompletedProcess[str]]:
     """The command in a folder outside the repository, without a process of its own: whatever is no error raises."""
 
@@ -145,7 +159,6 @@ def isocompute(
         with monkeypatch.context() as changed:
             changed.chdir(tmp_path)
             changed.setattr(sys, "argv", ["isocompute", *words])
-            changed.setattr("isocompute_sdk.api.fit_joint", fitted_once)
             for name, value in {"COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}.items():
                 changed.setenv(name, value)
             capfd.readouterr()

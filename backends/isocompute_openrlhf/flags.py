@@ -65,7 +65,9 @@ class OpenRLHFOptions(FrameworkOptions):
     PASSES: ClassVar[tuple[str, ...]] = (
         "actor.gradient_checkpointing_reentrant",
         "ckpt.max_mem",
+        "ckpt.save_hf",
         "data.dataloader_num_workers",
+        "ds.adam_offload",
         "ds.attn_implementation",
         "ds.deepcompile",
         "ds.experts_implementation",
@@ -78,6 +80,8 @@ class OpenRLHFOptions(FrameworkOptions):
         "ref.offload",
         "rollout.max_tokens_per_gpu",
         "train.full_determinism_enable",
+        "vllm.enable_prefix_caching",
+        "vllm.enforce_eager",
         "vllm.sync_backend",
         "vllm.sync_with_ray",
     )
@@ -88,8 +92,6 @@ class OpenRLHFOptions(FrameworkOptions):
     """GPUs per vLLM engine; must divide the model's attention heads."""
     zero_stage: Annotated[int, Number(whole=True, ge=2, le=3)] = 3
     """DeepSpeed ZeRO stage: 2 shards gradients and optimiser, 3 the weights too."""
-    adam_offload: Switch = False
-    """Keep the optimiser state in CPU memory."""
     gradient_checkpointing: Switch = True
     """Recompute activations in the backward pass instead of keeping them."""
     dynamic_batch: Switch | None = None
@@ -101,18 +103,12 @@ class OpenRLHFOptions(FrameworkOptions):
     """Apply the tokenizer's chat template to prompts; off: the model sees the plain text."""
     gpu_memory_utilization: Annotated[float, Number(gt=0, le=0.95)] = 0.6
     """Share of GPU memory for vLLM while it generates."""
-    enforce_eager: Switch = False
-    """Run vLLM without CUDA graphs: slower, less memory."""
-    prefix_caching: Switch = True
-    """Reuse the prompt's vLLM cache between the rollouts of one problem."""
     save_every_steps: Count | None = None
     """Update steps between checkpoints. None: about 20 per run, each with an evaluation."""
     keep_checkpoints: Count = 2
     """Newest checkpoints kept, besides the best one."""
     save_best: Switch = True
     """Also keep the checkpoint with the best validation reward."""
-    save_hf: Switch = False
-    """Also write Hugging Face weights with every checkpoint; these are never removed."""
     wandb: Switch = False
     """Also log to Weights & Biases, with the login of the environment (WANDB_API_KEY or `wandb login`)."""
 
@@ -289,9 +285,7 @@ FLAGS = (
             own("vllm.tensor_parallel_size", "options.tensor_parallel"),
             own("vllm.gpu_memory_utilization", "options.gpu_memory_utilization"),
             own("ds.zero_stage", "options.zero_stage"),
-            own("vllm.enforce_eager", "options.enforce_eager"),
-            own("vllm.enable_prefix_caching", "options.prefix_caching"),
-            own("ds.adam_offload", "options.adam_offload"),
+            Flag("vllm.enable_prefix_caching", True),
             recipe("actor.gradient_checkpointing_enable", "options.gradient_checkpointing"),
             own("train.dynamic_batch_enable", "packs"),
             Flag("ds.packing_samples", True),
@@ -321,7 +315,6 @@ FLAGS = (
             own("ckpt.max_num", lambda c: c.options.keep_checkpoints + 2),
             own("ckpt.best_metric_key", lambda c: f"eval_{EVAL_SET}_pass1" if c.options.save_best else "none"),
             Flag("ckpt.load_enable", True),
-            own("ckpt.save_hf", "options.save_hf"),
             Flag("logger.tensorboard_dir", Place("tensorboard")),
             own("logger.wandb.run_name", "run.run_id"),
             # A key turns it on; wandb itself takes the login of the environment first.

@@ -29,6 +29,7 @@ from isocompute_sdk.specs import (
 from isocompute_sdk.specs.base import Flag, ModelName, Text
 from isocompute_sdk.specs.run import FolderName, Option, OptionName
 from isocompute_sdk.specs.study import AnyExecutor, Pilot, available, executor_type
+from isocompute_sdk.specs.syntax.complaints import meanings
 from isocompute_sdk.specs.syntax.plain_yaml import read_yaml
 from isocompute_sdk.specs.syntax.quantities import Items, Number
 from isocompute_sdk.specs.throughput import Measurement
@@ -101,12 +102,13 @@ def _section(title: str, spec: type[Spec], prefix: str, given: Sequence[Any]) ->
 
 def keys(spec: type[Spec], prefix: str, given: Sequence[Mapping[str, Any]]) -> str:
     """A table of the keys of one class; each row has the anchor `prefix` + key."""
+    texts = meanings(spec)
     rows = [
         (
             f"[`{name}`]{{#{prefix}{name.replace('_', '-')}}}",
             _accepts(name, field),
             _default(field),
-            _meaning(name, field, given),
+            _meaning(name, texts[name], given),
         )
         for name, field in spec.model_fields.items()
     ]
@@ -130,9 +132,9 @@ def _default(field: FieldInfo) -> str:
     return "" if value in (None, (), {}, PydanticUndefined) else code(_yaml(value))
 
 
-def _meaning(name: str, field: FieldInfo, given: Sequence[Mapping[str, Any]]) -> str:
+def _meaning(name: str, text: str, given: Sequence[Mapping[str, Any]]) -> str:
     example = next((one[name] for one in given if name in one), None)
-    words = prose(field.description or "")
+    words = prose(text)
     if example is None or name in SECTIONS or name == "executor":
         return words
     return f"{words}<br>Example: {code(f'{name}: {_yaml(example)}')}"

@@ -89,12 +89,12 @@ class Scorecard(Saved):
     @property
     def coverage_interval(self) -> tuple[float, float]:
         """Exact binomial (Clopper-Pearson) interval for the true coverage; 0 to 1 without scores."""
-        from scipy.stats import beta
+        from scipy.special import betaincinv
 
         count, tail = len(self.scores), (1 - CONFIDENCE) / 2
         held = sum(score.inside for score in self.scores)
-        low = 0.0 if held == 0 else float(beta.ppf(tail, held, count - held + 1))
-        high = 1.0 if held == count else float(beta.ppf(1 - tail, held + 1, count - held))
+        low = 0.0 if held == 0 else float(betaincinv(held, count - held + 1, tail))
+        high = 1.0 if held == count else float(betaincinv(held + 1, count - held, 1 - tail))
         return low, high
 
     @property

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o", "--json")
 """Options that commands on the page give anew."""
 USUAL, FIGURE = Path("report.html"), Path("figure.png")
-FITTED = ("curves", "allocation", "steps", "sensitivity-n", "sensitivity-bp", "backtest")
+FITTED = ("curves", "allocation", "steps", "sensitivity-n", "backtest")
 MEASURED = ("evaluations", "coverage")
 AUDITED = ("runs", "costs")
 FIGURES = (*FITTED, *MEASURED, *AUDITED)

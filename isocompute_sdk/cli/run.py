@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isocompute_sdk.cli.problems import missing_files
-from isocompute_sdk.cli.shared import background
+from isocompute_sdk.cli.shared import background, following
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.following import described, say_spending, status_dict
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.probing import ProbeOptions, probe
@@ -148,7 +147,6 @@ def _run_sweep(
     from isocompute_sdk.campaigns.executors import LocalExecutor
     from isocompute_sdk.campaigns.executors import registry as executors
     from isocompute_sdk.cli.shared.display import print_notes
-    from isocompute_sdk.cli.shared.following import write_page
     from isocompute_sdk.cli.shared.whole_campaign import CHECK_REWARD, note_changes
     from isocompute_sdk.notes import unique
     from isocompute_sdk.run_folders import journal_records, store
@@ -189,14 +187,17 @@ def _run_sweep(
     notes = logged + health.notes
     if json:
         told = {"given_up": given_up, "learned_nothing": list(idle), "notes": [one.to_dict() for one in notes]}
-        told |= {"runs": [status_dict(status) for status in statuses], "report": write_page(folder, loaded)[0]}
+        told |= {
+            "runs": [following.status_dict(status) for status in statuses],
+            "report": following.write_page(folder, loaded)[0],
+        }
         emit_json({"kind": "run", "study": loaded.name, **told})
     else:
-        for one, line in zip(statuses, described(statuses), strict=True):
+        for one, line in zip(statuses, following.described(statuses), strict=True):
             say(line + (", learned nothing" if one.run_id in idle else ""))
-        say_spending(folders)
+        following.say_spending(folders)
         print_notes(note for note in notes if note.severity != "info")
-        say(write_page(folder, loaded)[1])
+        say(following.write_page(folder, loaded)[1])
     if given_up or idle:
         parts = [note.message for note in given_up_notes(given_up, len(runs))]
         parts += [f"{len(idle)} of {counted(len(runs), 'run')} have learned nothing: {', '.join(idle)}"] * bool(idle)

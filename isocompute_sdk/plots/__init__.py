@@ -7,7 +7,7 @@ Of fits and plans:
   rollouts or tokens.
 - `reward_by_budget`: predicted reward of the plan for each budget.
 - `step_laws`: n*(M) and B_p*(M) at a fixed batch B.
-- `sensitivity_to_n`, `sensitivity_to_bp`: predicted reward by n or by B_p: what a wrong one costs.
+- `sensitivity_to_n`: predicted reward by n: what a wrong one costs.
 - `backtest`: prediction against outcome, the end of the runs hidden and predicted.
 
 Of runs, without a fit:
@@ -26,7 +26,7 @@ registered with pyplot, and matplotlib is imported only when something is drawn.
 
 from isocompute_sdk.plots.audits import audit_costs, audit_runs, plot_group
 from isocompute_sdk.plots.best_n import allocation, reward_by_budget, step_laws
-from isocompute_sdk.plots.checks import backtest, sensitivity_to_bp, sensitivity_to_n
+from isocompute_sdk.plots.checks import backtest, sensitivity_to_n
 from isocompute_sdk.plots.curves import forecast, reward_curves
 from isocompute_sdk.plots.figures import plot
 from isocompute_sdk.plots.runs import coverage, evaluations, logged
@@ -48,7 +48,6 @@ __all__ = [
     "reward_by_budget",
     "reward_curves",
     "save_figure",
-    "sensitivity_to_bp",
     "sensitivity_to_n",
     "step_laws",
 ]

@@ -1,15 +1,13 @@
-"""Is it so? Prediction against outcome, and how much the reward depends on n and on B_p."""
+"""Is it so? Prediction against outcome, and how much the reward depends on n."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError
-from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fit_parts import Prediction
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan
@@ -101,47 +99,24 @@ def sensitivity_to_n(
     at_bp = fits.nearest_problems_per_batch(bp) if fits.surface is None or bp is None else bp
     where = "" if at_bp is None else f" at $B_p$ = {at_bp}"
     ax = style.canvas(ax)
-    _draw(ax, fits, sizes, levels, _computes(fits, plan, compute), lambda at, n: fits.predict(at, n, bp), f"n{where}")
-    ax.set_xlabel("group size n")
-    return ax
-
-
-@style.styled
-def sensitivity_to_bp(
-    source: Fits | Plan,
-    *,
-    compute: Sequence[float] | None = None,
-    group_size: int | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Predicted reward by B_p at a few computes, with 80 % intervals: how much a wrong B_p costs.
-
-    Args:
-        source: fits with curves at two or more B_p, or a plan made from them.
-        compute: as of `sensitivity_to_n`.
-        group_size: n. None: that of the plan, else the n of the frontier at the largest compute.
-        ax: where to draw; a new figure by default.
-
-    Raises:
-        FitError: no curves, or one B_p only.
-    """
-    fits, plan = split(source)
-    fits.select()
-    levels = fits.problems_per_batch
-    if len(levels) < 2:
-        known = f"only B_p = {levels[0]} was run" if levels else "the runs do not record B_p"
-        raise FitError(
-            f"{known}; needed: runs at two or more problems_per_batch", "Run another B_p, or draw sensitivity to n."
-        )
+    labels: list[tuple[float, str, str]] = []
+    mean = np.zeros(len(sizes))
     computes = _computes(fits, plan, compute)
-    best = fits.frontier([max(computes)]).group_size.ravel()
-    n = group_size or (plan.group_size if plan is not None else int(best[0]))
-    n = min(max(n, fits.group_sizes[0]), fits.group_sizes[-1])
-    between = np.unique(np.geomspace(levels[0], levels[-1], 17).round()) if fits.surface is not None else []
-    sizes = np.array(sorted({*levels, *between}), dtype=float)
-    ax = style.canvas(ax)
-    _draw(ax, fits, sizes, levels, computes, lambda at, bp: fits.predict(at, n, int(bp)), f"$B_p$ at n = {n}")
-    ax.set_xlabel("problems per batch $B_p$")
+    for at, colour in zip(computes, style.shades(len(computes)), strict=True):
+        mean, low, high = fits.predict(at, sizes, bp)
+        if np.all(np.isfinite(low)):
+            ax.fill_between(sizes, low, high, color=colour, alpha=0.13, linewidth=0, zorder=1)
+        text = f"C = {short(at)}"
+        ax.plot(sizes, mean, color=colour, linewidth=1.9, zorder=3, label=text)
+        ax.plot(levels, np.interp(levels, sizes, mean), "o", color=colour, markersize=4.5, zorder=4)
+        labels.append((float(mean[-1]), text, colour))
+    style.log_axis(ax, levels[0] / 1.15, levels[-1] * 1.15, "")
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(levels, [str(level) for level in levels])
+    ax.set_title(f"{fits.metric} by n{where}: {float(np.ptp(mean)):.3f} between best and worst")
+    style.end_labels(ax, labels)
+    ax.set_ylabel(f"predicted {fits.metric}")
+    ax.set_xlabel("group size n")
     return ax
 
 
@@ -152,32 +127,3 @@ def _computes(fits: Fits, plan: Plan | None, given: Sequence[float] | None) -> l
     full = plan.compute if plan is not None else max(curve.last_compute for curve in fits.select())
     first = min(curve.first_compute for curve in fits.select())
     return sorted({max(share * full, first) for share in SHARES})
-
-
-def _draw(
-    ax: Axes,
-    fits: Fits,
-    sizes: Array,
-    levels: Sequence[int],
-    computes: Sequence[float],
-    reward: Callable[[float, float], Prediction],
-    along: str,
-) -> None:
-    """A line with its band for every compute, and marks where runs were made."""
-    labels: list[tuple[float, str, str]] = []
-    mean = np.zeros(len(sizes))
-    for compute, colour in zip(computes, style.shades(len(computes)), strict=True):
-        found = [reward(compute, size) for size in sizes]
-        mean, low, high = (np.array([float(part) for part in parts]) for parts in zip(*found, strict=True))
-        if np.all(np.isfinite(low)):
-            ax.fill_between(sizes, low, high, color=colour, alpha=0.13, linewidth=0, zorder=1)
-        text = f"C = {short(compute)}"
-        ax.plot(sizes, mean, color=colour, linewidth=1.9, zorder=3, label=text)
-        ax.plot(levels, np.interp(levels, sizes, mean), "o", color=colour, markersize=4.5, zorder=4)
-        labels.append((float(mean[-1]), text, colour))
-    ax.set_ylabel(f"predicted {fits.metric}")
-    style.log_axis(ax, levels[0] / 1.15, levels[-1] * 1.15, "")
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(levels, [str(level) for level in levels])
-    ax.set_title(f"{fits.metric} by {along}: {float(np.ptp(mean)):.3f} between best and worst")
-    style.end_labels(ax, labels)

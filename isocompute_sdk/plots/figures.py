@@ -33,7 +33,6 @@ OF_FITS: Mapping[str, Callable[..., Axes]] = {
     "allocation": allocation,
     "steps": step_laws,
     "sensitivity-n": checks.sensitivity_to_n,
-    "sensitivity-bp": checks.sensitivity_to_bp,
     "backtest": checks.backtest,
 }
 """Figures of fits and of plans, by kind."""

@@ -104,11 +104,11 @@ def canvas(ax: Axes | None = None, *, size: tuple[float, float] = (WIDTH, HEIGHT
     return _figure(size).add_subplot() if ax is None else ax
 
 
-def panels(count: int, *, columns: int = 2, size: tuple[float, float] = (PANEL_WIDTH, PANEL_HEIGHT)) -> list[Axes]:
+def panels(count: int, *, size: tuple[float, float] = (PANEL_WIDTH, PANEL_HEIGHT)) -> list[Axes]:
     """Axes of a new figure with so many panels, row by row."""
     if count == 1:
         return [canvas()]
-    columns = min(columns, count)
+    columns = min(2, count)
     rows = math.ceil(count / columns)
     figure = _figure((columns * size[0], rows * size[1]))
     return [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
@@ -185,15 +185,15 @@ def points(ax: Axes, x: Array, y: Array, colour: str, mark: str, *, many: bool) 
     )
 
 
-def line_to(ax: Axes, x: Array, y: Array, last: float | None, colour: str = INK, **how: Any) -> None:
+def line_to(ax: Axes, x: Array, y: Array, last: float | None, **how: Any) -> None:
     """A line that is solid up to `last`, where the runs end, and dashed beyond; None: solid throughout."""
     cut = len(x) if last is None else int(np.searchsorted(x, last * (1 + 1e-9), side="right"))
     # The two parts share a point, so that the line has no gap.
     rest = slice(max(cut - 1, 0), None)
-    ax.plot(x[:cut], y[:cut], color=colour, linewidth=2.2, zorder=4, **how)
+    ax.plot(x[:cut], y[:cut], color=INK, linewidth=2.2, zorder=4, **how)
     if cut < len(x):
         how["label"] = None
-        ax.plot(x[rest], y[rest], color=colour, linewidth=1.5, linestyle=(0, (4, 2)), zorder=4, **how)
+        ax.plot(x[rest], y[rest], color=INK, linewidth=1.5, linestyle=(0, (4, 2)), zorder=4, **how)
 
 
 def name_sizes(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from isocompute_sdk import files
 from isocompute_sdk.documents import Document
@@ -19,15 +19,16 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.run_folders import run_journal
 from isocompute_sdk.run_folders.progress import JOURNAL
 from isocompute_sdk.run_folders.run_journal import SCHEMA_VERSION
+from isocompute_sdk.specs.base import Described
 
-CONFIG = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+CONFIG = ConfigDict(extra="allow", strict=True, frozen=True, allow_inf_nan=False)
 ATTEMPTS_FILE = "attempts.jsonl"
 Amounts = dict[str, float | None]
 """Name -> number; None if it was not measured."""
 REMEDY = "Correct or remove the line, or read the file with the release that wrote it."
 
 
-class Record(BaseModel):
+class Record(Described):
     """What every line has."""
 
     model_config = CONFIG
@@ -146,7 +147,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         raise RecordError(str(error), REMEDY) from error
 
 
-class Start(BaseModel):
+class Start(Described):
     """One line of attempts.jsonl: a start of the training.
 
     The built-in runner and `training/payload/claim_folder.py`, which needs the standard library alone, append it.

@@ -6,11 +6,13 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, Strict, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.phrases import LOGIN
-from isocompute_sdk.specs.syntax.complaints import Place, explain, problem
+from isocompute_sdk.specs.syntax.complaints import Place, explain, meanings, problem
 from isocompute_sdk.specs.syntax.quantities import Count, Items, Levels, Number, Quantity, parse_count
 
 __all__ = [
@@ -36,10 +38,22 @@ def in_unit(name: str) -> Any:
     return Field(json_schema_extra={"unit": name})
 
 
-class Spec(BaseModel):
+class Described(BaseModel):
+    """Its JSON schema says of every field what the docstring below it says."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        reference = handler(schema)
+        properties = handler.resolve_ref_schema(reference)["properties"]
+        for name, text in meanings(cls).items():
+            properties[name]["description"] = text
+        return reference
+
+
+class Spec(Described):
     """Frozen description of something to run; unknown keys and wrong values raise `SpecError`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     def __init__(self, /, **data: Any) -> None:
         __tracebackhide__ = True

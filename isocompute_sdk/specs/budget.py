@@ -183,7 +183,8 @@ class Budget(Spec):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """A mapping, or the short form."""
-        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}, handler(schema)]}
+        mapping = super().__get_pydantic_json_schema__(schema, handler)
+        return {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}, mapping]}
 
 
 _SHORT_FORM = re.compile(

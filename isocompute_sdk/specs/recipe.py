@@ -213,7 +213,7 @@ class Recipe(Spec):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """The name of a preset, or a mapping in which `preset` may stand for `based_on`."""
-        reference = handler(schema)
+        reference = super().__get_pydantic_json_schema__(schema, handler)
         properties = handler.resolve_ref_schema(reference)["properties"]
         properties["preset"] = {**properties["based_on"], "title": "Preset"}
         return {"anyOf": [{"enum": list(PRESET_NAMES)}, reference]}

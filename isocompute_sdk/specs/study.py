@@ -220,7 +220,7 @@ class Pilot(Spec):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """`auto`, or a mapping."""
-        return {"anyOf": [{"const": "auto"}, handler(schema)]}
+        return {"anyOf": [{"const": "auto"}, super().__get_pydantic_json_schema__(schema, handler)]}
 
 
 class Study(Spec):

@@ -264,7 +264,7 @@ def _seconds_model(
     timings: Timings, length_S: Array, rate_S: Array, level: float
 ) -> tuple[dict[str, tuple[float, float, float]], float, Array]:
     """Overhead, floor and seconds per rollout as (value, low, high); the relative error; the measured batches."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     batches = np.unique(timings.batch_S)
     columns = {
@@ -290,7 +290,7 @@ def _seconds_model(
             f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
             "Measure larger batches, where the hardware is busy, or give --rollouts-per-second (rollouts_per_second=).",
         )
-    times = LARGEST_T if freedom < 1 else float(t.ppf((1 + level) / 2, freedom))
+    times = LARGEST_T if freedom < 1 else float(stdtrit(freedom, (1 + level) / 2))
     found = {name: (v, max(v - times * e, 0.0), v + times * e) for name, (v, e) in fitted.items()}
     return found, float(np.max(error_G / predicted_G)), batches
 

@@ -24,7 +24,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.store import RunWatch
 from isocompute_sdk.specs import RunSpec, Spec
 from isocompute_sdk.specs.base import Text
-from isocompute_sdk.specs.syntax.complaints import close_match, problem
+from isocompute_sdk.specs.syntax.complaints import close_match, meanings, problem
 
 SCRIPT = "launch.sh"
 """File that starts a run; every executor runs it, and running it again resumes the run."""
@@ -323,8 +323,9 @@ NamedFiles = Annotated[Text, AfterValidator(_named_files)]
 
 def describe_options(model: type[Spec]) -> tuple[BackendOption, ...]:
     """Fields of `model` with their docstrings, for `BackendInfo.options`."""
+    texts = meanings(model)
     return tuple(
-        BackendOption(name, _type_name(field.annotation), field.default, " ".join((field.description or "").split()))
+        BackendOption(name, _type_name(field.annotation), field.default, " ".join(texts.get(name, "").split()))
         for name, field in model.model_fields.items()
     )
 

@@ -155,7 +155,7 @@ def test_nothing_is_written_elsewhere_unless_it_is_asked_for(name: str) -> None:
     def flags(**options: bool) -> object:
         return backend.sections(run_of(name, {"options": options}))
 
-    extra = {"tensorboard", "wandb", "mlflow", "save_hf"} & {option.name for option in backend.describe().options}
+    extra = {"tensorboard", "wandb", "mlflow"} & {option.name for option in backend.describe().options}
     assert extra
     for option in extra:
         assert flags(**{option: False}) == flags() != flags(**{option: True})

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from isocompute_sdk import Planner, RecordError, RunSet, fit
 from isocompute_sdk.campaigns.scorecard import CONFIDENCE, Comparison, Scorecard, keep_score, read_scorecard
@@ -94,6 +93,8 @@ def test_a_campaigns_comparison_counts_and_damage_is_named(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("count", [1, 2, 7, 40])
 def test_the_interval_of_the_coverage_is_the_exact_binomial_one(count: int) -> None:
+    from scipy.stats import binomtest  # takes longer than all other tests of this file
+
     for held in range(count + 1):
         measured = [0.5] * held + [0.7] * (count - held)
         card = Scorecard(tuple(Comparison("r", "avg@4", 1e5, value, 0.5, 0.4, 0.6, 4e4) for value in measured))

@@ -124,11 +124,14 @@ def wait_until_measured(folder: Path, process: subprocess.Popen[str], runs: int)
 
 
 @pytest.mark.usefixtures("start")
-def test_run_carries_a_study_out_and_status_tells(ask: Ask, tmp_path: Path) -> None:
+def test_run_carries_a_study_out_and_status_tells(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_study(tmp_path)
+    monkeypatch.delenv("WITHOUT_PAGE")
     out, err = ask("run", "study.yaml", "--parallel", 2)
     assert "n4-bp4-seed0" in out
     assert out.count("finished") == 2
+    assert "the answer on one page: runs/small/report.html" in out
+    assert (tmp_path / "runs" / "small" / "report.html").is_file()
     assert "small: n16-bp4-seed0 finished, avg@4 0." in err
     shown, _ = ask("status", "runs")
     told = [line for line in out.splitlines() if line.startswith(("n4-", "n16-"))]

@@ -13,6 +13,7 @@ import isocompute_sdk as iso
 from isocompute_sdk import Fits, Hardware, Plan, PlanError, Planner, RunSet
 from isocompute_sdk.planning.plan import best_sizes
 from isocompute_sdk.reporting.material import Asked, gather
+from isocompute_simulator.families import FAMILIES
 from tests.unit.sweeps import Make, later_and_higher, noisy, simulated
 
 
@@ -53,13 +54,13 @@ def check_consistent(plan: Plan) -> None:
     assert (first.group_size_now, first.problems_per_batch_now) == (plan.group_size, plan.problems_per_batch)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(len(FAMILIES)))
 def test_every_command_shows_one_decision(seed: int) -> None:
     check_sweep(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10, 200))
+@pytest.mark.parametrize("seed", range(len(FAMILIES), 200))
 def test_every_command_shows_one_decision_on_many_sweeps(seed: int) -> None:
     check_sweep(seed)
 

@@ -89,12 +89,6 @@ def test_sensitivity_draws_predictions_and_their_range(fits: Fits) -> None:
         np.testing.assert_allclose(y, fits.predict(compute, x, 128).mean)
     assert f"{np.ptp(y):.3f}" in ax.get_title("left")
     check_layout(figure_of(ax))
-    ax = plots.sensitivity_to_bp(fits, compute=[1e6], group_size=64)
-    x, y = data_of(line(ax, "C = 1M"))
-    np.testing.assert_allclose(y, [float(fits.predict(1e6, 64, int(bp)).mean) for bp in x])
-    assert (x[0], x[-1]) == (32, 128)
-    assert y[0] > y[-1]
-    check_layout(figure_of(ax))
 
 
 def test_a_backtest_draws_every_hidden_run(fits: Fits) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import kendalltau
 
 from isocompute_sdk.records.reward_metrics import no_rise
 
@@ -37,6 +36,8 @@ def test_noise_shows_no_rise_in_most_cases(count: int) -> None:
 def test_what_kendalls_test_calls_a_rise_is_one(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.random(count) + rng.uniform(0, 0.5) * np.linspace(0, 1, count)
+    from scipy.stats import kendalltau  # takes longer than all other tests of this file
+
     found = kendalltau(np.arange(count), values, alternative="greater")
     if found.pvalue < 0.015:
         assert not no_rise([values])

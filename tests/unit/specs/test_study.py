@@ -24,6 +24,7 @@ from isocompute_sdk.specs import (
     dump_spec,
     parse_spec,
 )
+from isocompute_sdk.specs.syntax.complaints import meanings
 
 DATA = Data(train="train.jsonl", validation="validation.jsonl", reward="reward.py", n_problems=6000)
 SWEEP = Sweep(group_size=(8, 16), problems_per_batch=(32, 64), update_steps=50, seeds=(0, 1))
@@ -292,5 +293,4 @@ def test_replace_validates_and_leaves_the_original_alone() -> None:
     "spec", [Allocation, Budget, Data, Evaluation, Hardware, Recipe, Study, Sweep, Throughput], ids=lambda s: s.__name__
 )
 def test_every_field_is_documented(spec: type[Study]) -> None:
-    undocumented = [name for name, field in spec.model_fields.items() if not field.description]
-    assert undocumented == []
+    assert meanings(spec).keys() == spec.model_fields.keys()
