@@ -161,7 +161,7 @@ class Triple:
             "n": plan.group_size,
             "B_p": plan.problems_per_batch,
             "B": plan.group_size * plan.problems_per_batch,
-            "M": plan.update_steps,
+            "M": plan.approved_steps,
             "rate": plan.learning_rate,
         }
 
