@@ -34,7 +34,8 @@ def instead(plan: Plan) -> tuple[str, str] | None:
         return f"what {amount(budget.amount, budget.unit)} buy", budget_option(budget)
     if (not plan.gains_nothing and plan.last_half is None) or (better := better_reward(plan)) is None:
         return None
-    return "what a better model costs", f"--for-reward {round(better, 3):g}"
+    unit = "" if plan.budget.unit == "rollouts" else f" --reward-unit {plan.budget.unit}"
+    return "what a better model costs", f"--for-reward {round(better, 3):g}{unit}"
 
 
 def costs(found: Mapping[str, float], unit: str) -> str:
