@@ -35,6 +35,8 @@ DOUBTS = {
 }
 """Codes of notes that leave n undecided, in words."""
 TAKE = "take the one that suits the hardware"
+OTHERWISE = "change the recipe, the problems or the model"
+"""What to do where no budget helps."""
 
 
 def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
@@ -226,11 +228,20 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
 
 
 def better_reward(plan: Plan) -> float | None:
-    """A reward above the best run and the plan by what counts as equal; None if the metric ends below it."""
-    if plan.gain is None or plan.fits is None:
+    """A reward above the best run and the plan by what counts as equal, to ask the cost of.
+
+    None if the metric ends below it, or if the budget is the largest that such a question looks at.
+    """
+    if plan.gain is None or plan.fits is None or _is_largest(plan):
         return None
     better = plan.gain.best.reward + max(plan.gain.gain, 0.0) + plan.fits.tolerances.equal
     return better if better <= plan.fits.bounds[1] else None
+
+
+def _is_largest(plan: Plan) -> bool:
+    """Whether the whole budget buys `FAR` times the largest run, beyond which no budget is looked at."""
+    whole = plan.extrapolation if plan.stopping is None else plan.stopping.extrapolation
+    return whole is not None and _as_shown(whole) >= FAR
 
 
 def _against(plan: Plan) -> str:
@@ -244,7 +255,11 @@ def _against(plan: Plan) -> str:
     cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"
     if plan.gain is not None and plan.gains_nothing:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
-        left = "nothing is left to gain" if better_reward(plan) is None else f"the plan is predicted to gain {gain}"
+        left = f"the plan is predicted to gain {gain}"
+        if _is_largest(plan):
+            left += f"; {OTHERWISE}"
+        elif better_reward(plan) is None:
+            left = "nothing is left to gain"
         against = f"a run already reached {plan.gain.best}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"
