@@ -325,6 +325,8 @@ LIMITS = {
     "group_size_grid": "the group sizes that were run",
 }
 """What ends or limits a plan, in words."""
+UNITS = ("gpu_hours", "usd", "rollouts", "tokens")
+"""What a plan costs beside time, in the order in which it is shown."""
 CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
 """Those of them that keep a batch from being larger."""
 
@@ -473,13 +475,17 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     """Time, and the cost in every unit; nothing without a throughput."""
     if plan.wall_hours is None:
         return []
-    units = [unit for unit in ("gpu_hours", "usd", "rollouts", "tokens") if unit in plan.costs]
+    units = [unit for unit in UNITS if unit in plan.costs]
     together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU{'s' if plan.gpus > 1 else ''}"]
     if plan.throughput is not None and not {"gpus"} & (
         plan.throughput.model_fields_set | plan.hardware.model_fields_set | plan.budget.model_fields_set
     ):
         together[0] += " (assumed: --gpus)"
-    return [("in total", ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units]))]
+    text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
+    if not plan.evaluation_counted:
+        added = (amount_text(value, unit) for unit, value in plan.breakdown["evaluation"].items() if unit in UNITS[:2])
+        text += f"; evaluations come on top: {', '.join(added)}"
+    return [("in total", text)]
 
 
 def _reward(plan: Plan) -> str:

@@ -19,6 +19,7 @@ from tests.processes import ok
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LINES, COLUMNS = 24, 80
+FOLDERS = ("isocompute_sdk/laws/data/sweeps", "benchmarks/data/smollm2/sweep")
 PASTED = tuple(
     f"{label}isocompute "
     for label in (
