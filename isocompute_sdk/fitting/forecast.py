@@ -183,7 +183,8 @@ class Forecast(Saved):
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         highest, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
         step = None if self.step is None else round(self.step * at / self.rollouts)
-        told, source = self.told, "measured" if self.missed or not self.told else "fitted"
+        told, source = self.told, "fitted" if self.told else "measured"
+        source = "smoothed" if self.missed and told else source
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
         title = f"{self.run_id} ({where}): {source} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
