@@ -232,7 +232,12 @@ def better_reward(plan: Plan) -> float | None:
 
     None if the metric ends below it, or if the budget is the largest that such a question looks at.
     """
-    if plan.gain is None or plan.fits is None or _is_largest(plan):
+    return None if _is_largest(plan) else _better(plan)
+
+
+def _better(plan: Plan) -> float | None:
+    """The same for any budget; None if the metric ends below it."""
+    if plan.gain is None or plan.fits is None:
         return None
     better = plan.gain.best.reward + max(plan.gain.gain, 0.0) + plan.fits.tolerances.equal
     return better if better <= plan.fits.bounds[1] else None
@@ -255,11 +260,8 @@ def _against(plan: Plan) -> str:
     cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"
     if plan.gain is not None and plan.gains_nothing:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
-        left = f"the plan is predicted to gain {gain}"
-        if _is_largest(plan):
-            left += f"; {OTHERWISE}"
-        elif better_reward(plan) is None:
-            left = "nothing is left to gain"
+        left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if _is_largest(plan) else "")
+        left = "nothing is left to gain" if _better(plan) is None else left
         against = f"a run already reached {plan.gain.best}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"
