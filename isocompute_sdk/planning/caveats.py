@@ -67,14 +67,17 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
 
 
 def of_fits(plan: Plan, fits: Fits) -> Iterator[Note]:
-    """Notes on the fits; of curves whose plateau no data show only those of an n that may be the best."""
+    """Notes on the fits; of curves whose plateau no data show only those of an n that may be the best.
+
+    Where n hardly matters, neither does which of them is the best.
+    """
     close = (one for one in plan.alternatives if one.kind in ("near-tie", "close"))
     likely = (one for one in plan.alternatives if one.odds and one.odds.probability_best >= LIKELY_BEST)
     in_race = {one.group_size for one in (plan, *close, *likely)}
     for note in fits.notes:
         if plan.odds is not None and "configurations" in note.data and note.code == "plateau-unidentified":
             yield from unseen_plateaus(fits, in_race)
-        else:
+        elif note.code != "best-group-size-at-grid-edge" or plan.verdict.kind != "hardly-matters":
             yield note
 
 

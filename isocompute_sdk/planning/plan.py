@@ -376,18 +376,27 @@ def _asked(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _close(plan: Plan) -> list[str]:
-    """The alternatives worth knowing about, by kind: those that a verdict names by n and reward alone."""
-    by_kind: dict[str, list[Alternative]] = {}
-    for one in sorted(plan.alternatives, key=lambda one: one.group_size):
-        by_kind.setdefault(one.kind, []).append(one)
-    by_kind.pop("other", None)
+    """The alternatives worth knowing about, by what makes them so: those of a tie by n and reward alone."""
+    order, by_words = [*ALTERNATIVES], dict[str, list[Alternative]]()
+    for one in sorted(plan.alternatives, key=lambda one: (order.index(one.kind), one.group_size)):
+        by_words.setdefault(standing(plan, one), []).append(one)
+    by_words.pop(ALTERNATIVES["other"], None)
     texts = list[str]()
-    for kind, same in sorted(by_kind.items(), key=lambda pair: [*ALTERNATIVES].index(pair[0])):
+    for words, same in by_words.items():
         listed = [describe(one) for one in same]
-        if kind in ("near-tie", "close") and plan.predicted_reward is not None:
+        if same[0].kind in ("near-tie", "close") and plan.predicted_reward is not None:
             listed = ["n = " + ", ".join(f"{one.group_size} ({one.predicted_reward:.3f})" for one in same)]
-        texts += [f"{text}, {ALTERNATIVES[kind]}" for text in listed]
+        texts += [f"{text}, {words}" for text in listed]
     return texts
+
+
+def standing(plan: Plan, one: Alternative) -> str:
+    """What makes an alternative worth knowing about, in words."""
+    if one.kind != "close":
+        return ALTERNATIVES[one.kind]
+    if plan.fits is not None and one.group_size > plan.fits.group_size_range[1]:
+        return "above those that were run"
+    return f"slightly {'behind' if (one.expected_loss or 0.0) > 0 else 'ahead'}"
 
 
 def best_sizes(plan: Plan) -> str:

@@ -95,6 +95,13 @@ def test_n_that_hardly_matters_is_no_recommendation() -> None:
     assert plan_of(alike, "3M", seeds=3).verdict.kind == "hardly-matters"
 
 
+def test_where_n_hardly_matters_no_run_at_the_edge_is_asked_for(repository: Path) -> None:
+    fits = fit(iso.read(repository / "benchmarks" / "data" / "smollm2" / "sweep" / "smollm2-long.csv"))
+    plan = Planner(fits).allocate("1M", mode="conservative")
+    assert plan.verdict.kind == "hardly-matters"
+    assert {"best-group-size-at-grid-edge"} == codes(fits) - codes(plan)
+
+
 def test_where_the_octave_above_the_grid_may_be_best_it_is_measured_first() -> None:
     plan = plan_of(lambda n, c: 0.2 + 0.08 * np.log2(n) * -np.expm1(-c / (2e3 * n)), "5M")
     assert plan.verdict.kind in ("measure-first", "likely")
@@ -230,11 +237,12 @@ def test_a_difference_that_is_decided_is_no_near_tie() -> None:
         if other.group_size > 64:
             # An n that was never run is not called equal.
             assert other.kind == "close", other
+            assert f"n = {other.group_size} ({other.predicted_reward:.3f}), above" in plan.summary()
             continue
         assert (low > 0 or high < 0) == (other.kind == "close"), other
         # The comparison says the same.
         found = planner.compare((other.group_size, 32, other.update_steps), "1M")
-        assert ("as good as" in found.verdict) <= (other.kind == "near-tie")
+        assert ("about equal" in found.verdict) <= (other.kind == "near-tie")
     assert min(kinds["close"]) <= 64
     assert kinds["near-tie"]
 
