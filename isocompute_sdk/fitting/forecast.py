@@ -18,7 +18,7 @@ from isocompute_sdk.fitting.run_surface import NEAR, LiveRun, RunSurface
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, multiple, off
+from isocompute_sdk.phrases import chance_text, counted, multiple, off
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 Action = Literal["go-on", "stop-here", "change-something"]
@@ -211,16 +211,15 @@ class Forecast(Saved):
             )
         lines += [
             *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
-            f"  by its last evaluation it has begun to fall with probability {self.falling:.2f}",
+            f"  by its last evaluation it has begun to fall with probability {chance_text(self.falling)}",
         ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
 
     def _flat_words(self) -> str:
         flat = self.flat
-        words = (
-            f"the next doubling adds less than {flat.worth:g} to the best checkpoint with probability {flat.now:.2f}"
-        )
+        gain = f"adds less than {flat.worth:g} to the best checkpoint"
+        words = f"the next doubling {gain} with probability {chance_text(flat.now)}"
         if flat.now >= 0.5:
             return words
         if flat.rollouts is None:
@@ -474,18 +473,17 @@ class _Answer:
             )
             return Card("change-something", f"{', '.join(dict.fromkeys(sick))}; {where}", keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
-            chance = f"a better checkpoint by {multiple(last.factor)}x has probability {gains:.2f}"
+            chance = f"a better checkpoint by {multiple(last.factor)}x has probability {chance_text(gains)}"
             falls = "falls" if fell else "has probably begun to fall"
             return Card("stop-here", f"the reward {falls}{began}; {chance}", keep)
         expected = f"at {multiple(last.factor)}x the compute the best checkpoint is expected to reach {last.best:.3f}"
-        missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
+        missed = f"{expected}; stopping misses {self.worth:g} or more with probability {chance_text(gains)}"
         # Of recorded runs that stood above their curve every one that had room gained much more.
         if min(found.missed, self.surface.surface.layout.top - found.reward) >= self.worth:
             return Card("go-on", f"the run rises faster than its curve; {expected}, or more", keep)
         if found.flat.now >= LEVEL and gains < 0.5:
-            missed = (
-                f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}; {missed}"
-            )
+            now = chance_text(found.flat.now)
+            missed = f"flat: the next doubling gains under {self.worth:g} with probability {now}; {missed}"
         elif float(gain_D.mean()) >= self.worth:
             return Card("go-on", expected, keep)
         return Card("stop-here", missed, keep)

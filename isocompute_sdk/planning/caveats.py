@@ -9,7 +9,7 @@ import numpy as np
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import unseen_plateaus
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, multiple, short
+from isocompute_sdk.phrases import chance_text, counted, multiple, short
 from isocompute_sdk.planning.allocate import Choice, Resolved
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import same_model
@@ -212,10 +212,10 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int, seen
     yield Note(
         "decline-within-budget",
         "warning",
-        f"At n = {n} rewards begin to fall at about C = {short(onset)}{ahead} (with probability {chance:.0%} before "
-        "the budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
-        f"best checkpoint. {other}, more training problems or a KL penalty can delay this; keep checkpoints and "
-        "watch training against validation reward.",
+        f"At n = {n} rewards begin to fall at about C = {short(onset)}{ahead} (with probability "
+        f"{chance_text(chance)} before the budget is spent): from there on more compute buys nothing at this n, and "
+        f"predictions are those of the best checkpoint. {other}, more training problems or a KL penalty can delay "
+        "this; keep checkpoints and watch training against validation reward.",
         {"group_size": n, "onset": onset, "probability": chance},
     )
 

@@ -18,7 +18,7 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.answers import Estimate, estimate_of_cost, first_reach
-from isocompute_sdk.phrases import joined
+from isocompute_sdk.phrases import chance_text, joined
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, reward_draws
@@ -160,7 +160,7 @@ class PlanComparison(Answer):
         apart, known = d.low > 0 or d.high < 0, not math.isnan(d.low)
         if not apart and abs(d.mean) <= tie and (not known or max(abs(d.low), abs(d.high)) <= 2 * tie):
             text += ", about equal"
-        return text if self.probability is None else f"{text}, higher with probability {self.probability:.0%}"
+        return text if self.probability is None else f"{text}, higher with probability {chance_text(self.probability)}"
 
     @property
     def _named(self) -> str:

@@ -17,7 +17,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import counted, multiple, small
+from isocompute_sdk.phrases import chance_text, counted, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Verdict
@@ -519,7 +519,9 @@ def _gain(plan: Plan) -> list[tuple[str, str]]:
     ends = [round(reward, 3) - best for reward in plan.reward_interval or ()]
     text = f"{plan.gain.shown:+.3f} over the best run so far"
     if ends and plan.gain.probability is not None:
-        text += " (80 % {:+.3f} to {:+.3f}); higher with probability {:.0%}".format(*ends, plan.gain.probability)
+        text += " (80 % {:+.3f} to {:+.3f}); higher with probability {}".format(
+            *ends, chance_text(plan.gain.probability)
+        )
     return [("gain", text)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
-from isocompute_sdk.phrases import counted, joined, multiple, small
+from isocompute_sdk.phrases import chance_text, counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Plan
@@ -63,8 +63,8 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return Verdict("undecided", fits.only_size, doubts), True
     equal = fits.tolerances.equal
     if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):
-        chance = plan.stopping.chance_of_more
-        more = "" if chance is None else f", and more than {equal:g} with probability {chance:.0%}"
+        more = plan.stopping.chance_of_more
+        more = "" if more is None else f", and more than {equal:g} with probability {chance_text(more)}"
         spent, whole = (amount_text(amount, plan.budget.unit) for amount in (plan.cost, plan.budget.amount))
         sentence = f"stop at {spent} of {whole}: the rest is predicted to add {plan.stopping.gain:.3f}{more}"
         return Verdict("stop-spending", sentence), False
@@ -117,7 +117,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     lost = f"n = {n} is expected to fall {small(loss)} short of the best n"
     if odds.above_ahead >= ABOVE or not grid[here]:
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
-        more = f"better by more than {equal:g} with probability {odds.above_ahead:.0%}"
+        more = f"better by more than {equal:g} with probability {chance_text(odds.above_ahead)}"
         sentence = f"n = {best} is best of those that were run; n = {2 * largest} is {more}"
         if not grid[here]:
             sentence = f"n = {n}, which was not run, is expected to reach more than n = {best} and others; it is {more}"
@@ -133,13 +133,13 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         if kind == "undecided":
             sentence = f"these runs cannot decide n: {sentence}"
         return Verdict(kind, sentence, doubts, f"{_chances(plan, odds)}; {lost}"), True
-    chance = float(odds.probability_best[here])
-    sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance:.0%}"
+    best = float(odds.probability_best[here])
+    sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance_text(best)}"
     if near < 1.0:
-        sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
+        sentence += f"; another n is better by more than {equal:g} with probability {chance_text(1.0 - near)}"
     if n in (smallest, largest) and smallest != largest:
         sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
-    return Verdict("clear" if chance >= LEVEL else "likely", sentence), False
+    return Verdict("clear" if best >= LEVEL else "likely", sentence), False
 
 
 def _chances(plan: Plan, odds: GroupSizeOdds) -> str:
@@ -150,7 +150,7 @@ def _chances(plan: Plan, odds: GroupSizeOdds) -> str:
     chance_N = np.append(odds.probability_best, 1.0 - odds.probability_best.sum())
     order = np.argsort(-chance_N, kind="stable")
     needed = int(np.searchsorted(np.cumsum(chance_N[order]), LEVEL - 1e-9)) + 1
-    listed = [f"{sizes_N[i]} ({chance_N[i]:.0%})" for i in order[:needed]]
+    listed = [f"{sizes_N[i]} ({chance_text(float(chance_N[i]))})" for i in order[:needed]]
     before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
     return f"n = {listed[0]} is most likely the best{_at_equal(plan)}{before}"
 

@@ -14,6 +14,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Hardware, Plan, Planner, RunSet, Throughput, fit, published_prior
+from isocompute_sdk.phrases import chance_text
 from isocompute_sdk.planning import change_plan
 from isocompute_sdk.planning.plan import VERDICTS
 from isocompute_sdk.reporting.wording import instead
@@ -135,7 +136,7 @@ def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
     assert plan.fits is not None
     odds = plan.fits.group_size_odds(plan.compute)
     most = odds.group_size[int(np.argmax(odds.probability_best))]
-    assert f"n = {most} ({odds.probability_best.max():.0%})" in plan.verdict.odds
+    assert f"n = {most} ({chance_text(odds.probability_best.max())})" in plan.verdict.odds
     assert ("cannot decide" in plan.verdict.sentence) == (plan.verdict.kind == "undecided")
 
 
@@ -145,7 +146,7 @@ def test_the_octave_above_the_grid_is_named_as_a_rival_also_where_it_may_not_be_
     told = [planner.allocate("4.08M", spend="all", slots=0, beyond_grid=n).verdict.odds for n in (0, 1)]
     for odds in told:
         assert "1024 (" in odds
-        assert sum(map(int, re.findall(r"\((\d+)%\)", odds))) >= 79
+        assert sum(map(int, re.findall(r"\((\d+) %\)", odds))) >= 79
 
 
 def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
@@ -173,7 +174,7 @@ def test_a_flat_end_means_stop_spending_where_the_budget_is_near_the_runs(stoppi
     assert plan.rollouts < 0.9 * 15e6
     assert plan.stopping is not None
     assert f"{plan.stopping.gain:.3f}" in plan.verdict.sentence
-    assert f"{plan.stopping.chance_of_more:.0%}" in plan.verdict.sentence
+    assert chance_text(plan.stopping.chance_of_more) in plan.verdict.sentence
     far = plan_of(flat_and_peaked, "60M", seeds=2)
     assert far.verdict.kind != "stop-spending"
     assert far.rollouts < 60e6
