@@ -183,10 +183,10 @@ class Forecast(Saved):
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         highest, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
         step = None if self.step is None else round(self.step * at / self.rollouts)
-        told, source = self.told, "fitted" if self.told else "measured"
-        source = "smoothed" if self.missed and told else source
+        told, of = self.told, "fitted" if self.told else "measured"
+        of = f"mean of its last {NEAR} evaluations," if self.missed and told else of
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
-        title = f"{self.run_id} ({where}): {source} {self.metric} {now.reward:.3f} at {now.place}"
+        title = f"{self.run_id} ({where}): {of} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = (
             "to this run alone, so it knows no other n and no later rise or fall; isocompute fit RUNS --output FILE "

@@ -328,7 +328,7 @@ def test_what_is_ahead_starts_from_what_was_measured_where_the_curve_misses_it(r
     assert found.reward == pytest.approx(level)
     # A mean of evaluations is not called measured.
     assert level != pytest.approx(one.value_T[-1], abs=1e-3)
-    assert "smoothed" in found.summary().splitlines()[0]
+    assert "mean of its last 3 evaluations" in found.summary().splitlines()[0]
     assert found.card.keep.reward is not None
     assert found.card.keep.reward >= level
     assert all(ahead.best >= level for ahead in found.ahead)
