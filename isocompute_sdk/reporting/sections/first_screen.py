@@ -183,26 +183,32 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     unit, spent = plan.budget.unit, plan.breakdown.get("evaluation", {})
     evaluations = "evaluations included"
     if not plan.evaluation_counted:
-        added = next((say.amount(spent[name], name) for name in (unit, "gpu_hours", "rollouts") if name in spent), "")
-        evaluations = f"evaluations come on top: {added}"
+        units = [name for name in dict.fromkeys((unit, "usd")) if name in spent] or ["rollouts"]
+        evaluations = f"evaluations come on top: {', '.join(say.amount(spent[name], name) for name in units)}"
         evaluations += " (--evaluation 300x4 plans them within it)" if plan.budget.unit in ("gpu_hours", "usd") else ""
     share = "" if material.assumed_budget else f"{plan.cost / plan.budget.amount:.0%} of the budget; "
-    facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}{evaluations}")]
+    part, until, whole = plan.approved_costs, "", dict.fromkeys(plan.costs, "")
+    if plan.approved_cost:
+        until = f" up to step {plan.approved_steps:,}"
+        whole = {name: f"the whole plan: {say.amount(cost, name)}; " for name, cost in plan.costs.items()}
+    facts = [Fact(f"Cost{until}", say.amount(part[unit], unit), f"{whole[unit]}{share}{evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
-    gpus = f"{counted(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
-    facts.append(Fact("Time", say.days(plan.wall_hours), gpus))
+    gpus = f"{whole['wall_hours']}{counted(plan.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
+    facts.append(Fact(f"Time{until}", say.days(part["wall_hours"]), gpus))
     if plan.usd is None:
         return [*facts, Fact("Dollars", UNKNOWN, "add a price: --usd-per-gpu-hour")]
-    return facts if unit == "usd" else [*facts, Fact("Dollars", say.amount(plan.usd, "usd"))]
+    paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), whole["usd"].removesuffix("; "))
+    return facts if unit == "usd" else [*facts, paid]
 
 
 def _expected(plan: Plan) -> list[Fact]:
     if plan.fits is not None and plan.fits.no_rise:
         return []
     interval = "" if plan.reward_interval is None else f"80 % interval {say.interval(plan.reward_interval)}"
-    return [Fact(f"Expected {plan.metric}", say.reward(plan.predicted_reward), interval)]
+    label = f"Expected {plan.metric}{' of the whole plan' if plan.approved_cost else ''}"
+    return [Fact(label, say.reward(plan.predicted_reward), interval)]
 
 
 def _gained(plan: Plan) -> list[Fact]:

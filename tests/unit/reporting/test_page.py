@@ -21,6 +21,7 @@ from isocompute_sdk.health.traces import REWARD
 from isocompute_sdk.health.traces import gather as traces_of
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning.changes import change_plan
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
@@ -120,6 +121,19 @@ def test_beyond_twice_the_runs_the_page_asks_for_a_check_on_the_way(fits: Fits) 
     assert found.step is not None
     assert 0 < found.step < plan.update_steps
     assert f"{found.step:,}" in answer(gather(plan, Asked())).label
+
+
+def test_a_plan_approved_in_part_has_the_price_of_that_part_beside_the_whole(fits: Fits) -> None:
+    plan = Planner(fits, throughput=SPEED).allocate(12 * (fits.largest_compute or 0), problems_per_batch=32, slots=0)
+    assert 0 < plan.approved_steps < plan.update_steps
+    part = change_plan(plan, {"update_steps": plan.approved_steps})
+    assert plan.approved_costs == pytest.approx(part.costs)
+    found = answer(gather(plan, Asked()))
+    assert f"step {plan.approved_steps:,} of M = {plan.update_steps:,}" in found.sentence
+    for label, unit in (("Cost", "rollouts"), ("Time", "wall_hours"), ("Dollars", "usd")):
+        one = fact(found, label)
+        assert one.value == wording.amount(part.costs[unit], unit)
+        assert wording.amount(plan.costs[unit], unit) in one.detail
 
 
 def test_a_borrowed_n_is_not_approved(prior_page: Page) -> None:
