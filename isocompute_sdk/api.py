@@ -162,8 +162,17 @@ class _Question:
     def arguments(self) -> dict[str, Any]:
         """The arguments as JSON, for `refit`; a generator cannot be repeated and is left out."""
         asked = {"eval_set": self.eval_set, "draws": self.draws, "bounds": list(self.bounds), "pool": list(self.pool)}
-        seed = {"rng": self.rng} if isinstance(self.rng, int) else {}
-        return {**asked, **self.options, "method": self.method, **seed}
+        seed = (
+            {} if isinstance(self.rng, np.random.Generator) else {"rng": DEFAULT_SEED if self.rng is None else self.rng}
+        )
+        # A default that was given makes the same fits, and is the same argument.
+        return {
+            **asked,
+            "compute": self.settings.compute.removeprefix("log10_"),
+            **self.options,
+            "method": self.method,
+            **seed,
+        }
 
     def answer(self, runs: RunSet, metric: str, chosen: Sequence[Note] = ()) -> Fits:
         """Fit one metric, and say what it rests on; `chosen` are notes on how it was chosen."""

@@ -107,6 +107,8 @@ class Plan(Sized, Saved):
     next_runs: NextRuns | None = None
     """Runs to make before this plan, none of them where none is worth its cost; None if they were not looked for: fits
     without draws, or M or B fixed."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
+    """Arguments of `Planner.allocate` besides the budget that are not its defaults."""
     fits: SavedFits | None = field(default=None, repr=False, compare=False)
     """The fits behind the plan, without their table of runs; None if they were not saved with it."""
 

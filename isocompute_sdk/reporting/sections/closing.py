@@ -67,8 +67,6 @@ def provenance(material: Material) -> Section:
         rows.append(("Fitted", f"{fits.metric}, method {fits.method}, from {whence}"))
         given = ", ".join(f"{name} = {json.dumps(value)}" for name, value in sorted(fits.options.items()))
         rows += [("Options of the fit", given)] * bool(given)
-        if fits.method in ("surface", "paper") and "rng" not in fits.options:
-            rows.append(("Seed of the fit", f"{api.DEFAULT_SEED} (the default: the same runs give the same bits)"))
         rows.append(("SHA-256 of the fits", str(fits.to_dict(with_runs=False)["digest"])))
         if fits.runs is not None:
             rows.append(("SHA-256 of the runs", digest_of(fits.runs)))

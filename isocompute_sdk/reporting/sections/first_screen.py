@@ -80,9 +80,10 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if material.assumed_budget:
         text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run. To set it:"
         more.append(Missing(text, material.again(f"--budget {short(plan.budget.amount)}")))
-    if not material.same_options:
-        text = "The plan was made with options that its file does not keep: the numbers by budget below hold B_p = "
-        more.append(Missing(f"{text}{plan.problems_per_batch} fixed and leave the other options at their defaults."))
+    if not material.planned_again:
+        text = "The planner alone would not make this plan (changed by hand, or going on with runs): the numbers by "
+        text += f"budget below hold B_p = {plan.problems_per_batch} fixed and leave every other option at its default."
+        more.append(Missing(text))
     if outcome is not None:
         again = say.budget_option(plan.budget.replace(**{plan.budget.unit: 2 * plan.budget.amount}))
         more.append(Missing("To plan again with the runs so far, for twice the budget:", material.again(again)))
@@ -291,7 +292,7 @@ def _rules(material: Material, plan: Plan) -> list[str]:
     asked = {
         name: value for name, value in material.options.items() if name in RULES and value not in (None, "expected")
     }
-    if not asked or material.planner is None or not material.same_options:
+    if not asked or material.planner is None or not material.planned_again:
         return []
     named = ", ".join(RULES[name].format(value) for name, value in asked.items())
     rest = {name: value for name, value in material.options.items() if name not in asked}

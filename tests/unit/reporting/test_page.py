@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,18 +176,23 @@ def test_hours_and_money_are_shown_and_a_budget_that_the_deadline_cuts_says_so(f
     assert ["deadline" in row for row in rows] == [False, False, False, True, True]
 
 
-def test_a_saved_plan_is_planned_again_with_the_same_numbers(fits: Fits, tmp_path: Path) -> None:
-    for options in ({}, {"spend": "all"}):
-        plan = Planner(fits, throughput=SPEED).allocate("200 gpu_hours", **options)
-        found = gather(plan.save(tmp_path / "plan.json"), Asked())
-        assert found.same_options
-        assert plan.rollouts in {one.rollouts for one in found.ladder}
+@pytest.mark.parametrize("options", [{}, {"spend": "all"}, {"mode": "conservative"}, {"update_steps": 40}])
+def test_the_page_of_a_saved_plan_plans_other_budgets_with_its_options(
+    options: dict[str, Any], fits: Fits, tmp_path: Path
+) -> None:
+    planner = Planner(fits, throughput=SPEED)
+    plan = planner.allocate("200 gpu_hours", **options)
+    found = gather(plan.save(tmp_path / "plan.json"), Asked())
+    assert found.planned_again
+    assert (found.options, found.plan) == (options, plan)
+    for one in (found.ladder[0], found.ladder[-1]):
+        assert budgets.numbers(one) == budgets.numbers(planner.allocate(one.budget, slots=0, **options))
 
 
-def test_a_plan_with_lost_options_says_so(fits: Fits) -> None:
-    plan = Planner(fits).allocate("3M", update_steps=40)
+def test_a_plan_that_a_person_changed_says_what_the_other_budgets_hold_fixed(fits: Fits) -> None:
+    plan = change_plan(Planner(fits).allocate("3M"), {"update_steps": 40})
     found = gather(plan, Asked())
-    assert not found.same_options
+    assert not found.planned_again
     assert found.plan == plan
     assert {one.problems_per_batch for one in found.ladder} == {plan.problems_per_batch}
 
