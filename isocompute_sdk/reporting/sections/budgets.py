@@ -26,7 +26,7 @@ LABELS = (
     "Learning rate",
     "Expected reward",
     "80 % interval",
-    "Best with probability",
+    "This n is best with probability",
 )
 """What the slider shows, in order."""
 
@@ -82,7 +82,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
     """The numbers of a plan in the order of `LABELS`, as the page writes them."""
     return (
         str(plan.group_size),
-        best_sizes(plan),
+        _best(plan),
         str(plan.problems_per_batch),
         f"{plan.update_steps:,}",
         f"{plan.rollouts:,}",
@@ -94,6 +94,12 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         if plan.odds is None or (plan.fits is not None and plan.fits.only_size)
         else say.chance(plan.odds.probability_best),
     )
+
+
+def _best(plan: Plan) -> str:
+    """The best n: the plan's with those about equal to it, or a better one and by how much."""
+    better = [one for one in plan.alternatives if one.kind in ("beyond-grid", "best-by-curves")]
+    return f"{better[0].group_size} ({say.signed(-(better[0].expected_loss or 0.0))})" if better else best_sizes(plan)
 
 
 def _command(material: Material, plan: Plan) -> tuple[Block, ...]:
