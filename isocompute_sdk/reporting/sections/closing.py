@@ -31,11 +31,19 @@ def launch_script(material: Material) -> Section:
     command = f"isocompute launch {file}"
     if file != material.source:
         command = f"{material.asking(budget_option(plan.budget), '--output plan.json')} && {command}"
+    approval, script = plan.approval, ""
     try:
-        script = api.launch_script(plan, backend, **options)
+        if approval is not None and approval.kind == "do-not" and material.comparison is None:
+            lacks = "the plan is not approved"
+        elif plan.model and material.study is None and model_option(plan.model):
+            lacks = f"{plan.model}, the model of the runs, is neither a folder here nor a hub name"
+        else:
+            lacks, script = "", api.launch_script(plan, backend, **options)
     except IsoComputeError as error:
-        missing = Missing(f"No script: {error.message}.", f"{command} --backend {backend}{model_option(plan.model)}")
-        return Section(name, title, (missing,))
+        lacks = error.message
+    if lacks:
+        text = f"No script: {lacks}. To write one all the same:"
+        return Section(name, title, (Missing(text, f"{command} --backend {backend}{model_option(plan.model)}"),))
     told = Paragraph(
         "Start it with bash in the folder of the files that it names. For another framework (verl, trl or torch):",
         quiet=True,

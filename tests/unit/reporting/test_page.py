@@ -382,6 +382,17 @@ def test_a_plan_that_gains_nothing_over_the_best_run_is_not_approved(fits: Fits)
     assert f"{little.gain.gain:.3f}" in found.decision
 
 
+def test_only_an_approved_plan_of_a_model_that_can_be_loaded_has_its_script_on_the_page(fits: Fits) -> None:
+    approved, refused = (Planner(fits).allocate(budget) for budget in ("6M", "12M"))
+    cases = [(approved, "Qwen/Qwen2.5-7B", True), (refused, "Qwen/Qwen2.5-7B", False), (approved, "7B+SFT", False)]
+    for plan, model, whole in cases:
+        (last, *rest) = reversed(blocks(build(gather(replace(plan, model=model), Asked())), "launch"))
+        assert isinstance(last, Script) == whole
+        if isinstance(last, Missing):
+            assert not rest
+            assert "isocompute launch" in last.command
+
+
 def test_a_folder_that_holds_a_plan_has_its_page(fits: Fits, tmp_path: Path) -> None:
     plan = Planner(fits).allocate("2M")
     plan.save(tmp_path / "plan.json")
