@@ -15,21 +15,10 @@ from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
 from isocompute_sdk.timing.spending import spending
-from isocompute_sdk.tolerances import EQUAL, FAR
+from isocompute_sdk.tolerances import FAR
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
-RULE = (
-    (
-        "Do not approve",
-        f"if a run should come first, rewards do not rise, the plan or its last half gains under {50 * EQUAL:g} %, or "
-        "n is undecided and no pilot run was weighed",
-    ),
-    ("Approve with a check", f"above {NO_CHECK} x the largest run at this n, if the check can fail"),
-    ("Approve up to 2 x", f"if it cannot, or above {FAR:g} x the largest run at any n; half where no run was made"),
-    ("Approve", "otherwise"),
-)
-"""Each decision about a plan, and when it is taken; docs/report.md says the same."""
 RULES = {
     "mode": "no n above those that were run ({} mode)",
     "problems_per_batch": "B_p = {:,}",
@@ -121,8 +110,31 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         decision=decision,
         command=command,
         facts=(*_cost(material, plan), *_expected(plan), *_gained(plan), *today, *_lost(plan)),
-        rule=() if approval is None else RULE,
+        rule=() if approval is None else _rule(plan),
         more=tuple(more),
+    )
+
+
+def _rule(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Each decision about a plan, and when it is taken; docs/report.md says the same."""
+    return (
+        (
+            "Do not approve",
+            f"if a run should come first, rewards do not rise, the plan or its last half gains under "
+            f"{plan.tolerances.small:.3g}, or n is undecided and no pilot run was weighed",
+        ),
+        (
+            "Approve with a check",
+            f"above {NO_CHECK} x the largest run at this n: stop if the evaluation named is below its floor, which one "
+            "run in ten misses by chance",
+        ),
+        (
+            "Approve up to a step",
+            f"where that floor is no higher than the best run so far, so that a run which gains nothing would pass, or "
+            f"above {FAR:g} x the largest run at any n: 2 x to see whether the prediction holds, half where no run was "
+            "made",
+        ),
+        ("Approve", "otherwise"),
     )
 
 
