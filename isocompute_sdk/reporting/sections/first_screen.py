@@ -130,9 +130,8 @@ def _rule(plan: Plan) -> tuple[tuple[str, str], ...]:
         ),
         (
             "Approve up to a step",
-            f"where that floor is no higher than the best run so far, so that a run which gains nothing would pass, or "
-            f"above {FAR:g} x the largest run at any n: 2 x to see whether the prediction holds, half where no run was "
-            "made",
+            "where a run that gains nothing would pass, its floor being below the best so far, or above "
+            f"{FAR:g} x the largest run at any n: 2 x to test the prediction, half where no run was made",
         ),
         ("Approve", "otherwise"),
     )
