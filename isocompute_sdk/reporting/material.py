@@ -137,6 +137,12 @@ class Material:
         mapped = any(word.partition("=")[0] == "--map" for word in self.asked.words)
         return self.source or ("" if mapped else "RUNS")
 
+    @property
+    def with_runs(self) -> str:
+        """The command that plans the same budget, or any, from runs."""
+        budget = "--budget 3M" if self.plan is None else budget_option(self.plan.budget)
+        return f"isocompute allocate RUNS {budget}"
+
     def asking(self, *options: str) -> str:
         """The command that asks for a plan of the same runs with everything that was asked for but the budget."""
         source = "RUNS" if self.plan_file else self.typed

@@ -15,7 +15,6 @@ from isocompute_sdk.reporting.page import Block, Grid, Missing, Paragraph, Secti
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Budgets of the table of marginal rewards, over that of the page."""
-FIT_FIRST = "isocompute allocate RUNS --budget 3M --output plan.json"
 LABELS = (
     "Group size n",
     "About the best n",
@@ -41,7 +40,7 @@ def by_budget(material: Material) -> Section:
         text = (
             "There is no plan." if plan is None else "Only one budget is shown: this page was made without a planner."
         )
-        return Section("budget", "The plan for every budget", (Missing(text, FIT_FIRST),))
+        return Section("budget", "The plan for every budget", (Missing(text, material.with_runs),))
     drawn = [picture("size-budget", plots.allocation(plan, plans=ladder, ax=panel()))]
     rewards = all(one.predicted_reward is not None for one in ladder)
     if rewards:
@@ -50,7 +49,7 @@ def by_budget(material: Material) -> Section:
     if rewards:
         blocks.append(_marginal_table(plan, ladder))
     else:
-        blocks.append(Missing("No reward is predicted here: that needs runs of this model.", FIT_FIRST))
+        blocks.append(Missing("No reward is predicted here: that needs runs of this model.", material.with_runs))
     positions = tuple((say.amount(one.budget.amount, plan.budget.unit), numbers(one)) for one in ladder)
     start = next(i for i, one in enumerate(ladder) if one is plan)
     text = f"Move the slider: {len(positions)} budgets, each planned like the one above."

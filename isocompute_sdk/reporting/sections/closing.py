@@ -12,7 +12,6 @@ from isocompute_sdk.documents import digest_of
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
-from isocompute_sdk.reporting.sections.budgets import FIT_FIRST
 from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.training.checks import model_option
 from isocompute_sdk.training.registry import backend_of
@@ -25,7 +24,9 @@ def launch_script(material: Material) -> Section:
     name, title = "launch", "The launch script"
     plan = material.plan
     if plan is None or material.flat:
-        return Section(name, title, (Missing("There is no plan to launch.", "" if material.flat else FIT_FIRST),))
+        return Section(
+            name, title, (Missing("There is no plan to launch.", "" if material.flat else material.with_runs),)
+        )
     backend, options = _options(material)
     file = material.source if material.plan_file and material.source else "plan.json"
     command = f"isocompute launch {file}"

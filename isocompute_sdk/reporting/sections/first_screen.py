@@ -7,7 +7,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, assumed_values
+from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes
 from isocompute_sdk.planning.plan_parts import Approval
 from isocompute_sdk.planning.verdict import NO_CHECK
 from isocompute_sdk.records import RunSet
@@ -265,7 +265,13 @@ def _lost(plan: Plan) -> list[Fact]:
     if plan.fits is not None and plan.fits.only_size:
         return [Fact("Lost if n is wrong", UNKNOWN, plan.fits.only_size)]
     if plan.odds is None:
-        return []
+        first, sizes = plan.next_runs, best_sizes(plan)
+        lost = (
+            ""
+            if first is None
+            else f"; n = {plan.group_size} is expected to lose {first.regret_now:.3f} of the gain within reach"
+        )
+        return [Fact("Best n", sizes, f"with 80 % probability{lost}")] if sizes else []
     wrong = say.chance(1.0 - plan.odds.near_best)
     detail = f"expected, against the best n; more than {plan.tolerances.equal:g} with probability {wrong}"
     return [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
