@@ -64,8 +64,9 @@ def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
     amounts = [plan.budget.amount * factor for factor in FACTORS]
     nearest = [min(ladder, key=lambda one: abs(math.log(one.budget.amount / amount))) for amount in amounts]
     plans = list({one.budget.amount: one for one in nearest}.values())
-    units = [name for name in ("gpu_hours", "usd") if name in plan.costs and name != plan.budget.unit]
-    header = ["Budget", "n", f"Expected {plan.metric}", "Gain over the row above", *("Cost" for _ in units)]
+    named = {"gpu_hours": "GPU-hours", "usd": "Dollars"}
+    units = [name for name in named if name in plan.costs and name != plan.budget.unit]
+    header = ["Budget", "n", f"Expected {plan.metric}", "Gain over the row above", *(named[unit] for unit in units)]
     rows: list[tuple[str, ...]] = []
     for i, one in enumerate(plans):
         before, here = plans[i - 1].predicted_reward or 0.0, one.predicted_reward or 0.0

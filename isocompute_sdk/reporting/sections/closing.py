@@ -81,6 +81,8 @@ def provenance(material: Material) -> Section:
             rows.append(("SHA-256 of the runs", digest_of(fits.runs)))
     if plan is not None:
         rows.append(("SHA-256 of the plan", str(plan.to_dict(with_fits=False)["digest"])))
+    if material.audit is not None:
+        rows.append(("SHA-256 of the audit", str(material.audit.to_dict()["digest"])))
     asked = ", ".join(f"{name} = {value}" for name, value in sorted(material.options.items()) if value is not None)
     rows += [("Options of the plan", asked)] * bool(asked)
     if material.runs is not None:

@@ -41,8 +41,9 @@ def why(material: Material) -> Section:
     if not blocks:
         text = "There are no reward curves here: published laws come without them, and a saved audit keeps none."
         blocks.append(Missing(text, material.with_runs))
-    curves = any(isinstance(block, Picture) for block in blocks)
-    return Section("why", f"Why: {'the reward curves, and ' if curves else ''}every other n", tuple(blocks))
+    what = "every run" if plan is None and audit is not None else "every other n"
+    curves = "the reward curves, and " if any(isinstance(block, Picture) for block in blocks) else ""
+    return Section("why", f"Why: {curves}{what}", tuple(blocks))
 
 
 def _trained(material: Material) -> RunSeries | None:

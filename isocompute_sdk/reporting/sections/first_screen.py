@@ -334,7 +334,9 @@ def _of_audit(material: Material) -> Answer:
     largest = max((group for group in audit.groups if group.sentence), key=lambda group: group.spent, default=None)
     runs = [run for group in audit.groups for run in group.runs]
     behind = sum(run.standing == "behind" for run in runs)
-    sentence = f"{behind} of {counted(len(runs), 'run')} fell behind the best n that was run"
+    sentence = (
+        f"{behind} of {counted(len(runs), 'run')} {'lies' if behind == 1 else 'lie'} behind the best n that was run"
+    )
     if largest is not None and largest.equal_reward is not None:
         cost = largest.equal_reward
         ends = short(cost.low), short(cost.high)
