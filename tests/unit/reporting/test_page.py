@@ -240,6 +240,19 @@ def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..
     assert {"best-4", "worst-4", "train-validation", "health-entropy"} <= {one.name for one in pictures(page)}
 
 
+def test_runs_are_listed_by_n_and_number_with_the_best_one_marked(material: Material) -> None:
+    def one(n: int, number: int, top: float) -> RunSet:
+        computes = np.array([1e4, 2e4, 4e4])
+        named = {"run_id": [f"a-n{n}-run{number}"] * 3, "n": [n] * 3, "bp": [8] * 3}
+        return RunSet.from_columns({**named, "rollouts": computes, "avg@4": top - 1e3 / computes})
+
+    runs = [one(16, 1, 0.5), one(8, 10, 0.7), one(8, 9, 0.4), one(128, 1, 0.6)]
+    page = build(replace(material, runs=runs[0].concat(*runs[1:])))
+    (costs,) = [block for block in blocks(page, "runs") if isinstance(block, Table)]
+    assert [row[0] for row in costs.rows] == ["a-n8-run9", "a-n8-run10", "a-n16-run1", "a-n128-run1"]
+    assert costs.marked == 1
+
+
 def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"kind": "probe"}')
     with pytest.raises(IsoComputeError, match="probe"):
