@@ -140,8 +140,7 @@ class Material:
     @property
     def with_runs(self) -> str:
         """The command that plans the same budget, or any, from runs."""
-        budget = "--budget 3M" if self.plan is None else budget_option(self.plan.budget)
-        return f"isocompute allocate RUNS {budget}"
+        return f"isocompute allocate RUNS {'--budget 3M' if self.plan is None else budget_option(self.plan.budget)}"
 
     def asking(self, *options: str) -> str:
         """The command that asks for a plan of the same runs with everything that was asked for but the budget."""

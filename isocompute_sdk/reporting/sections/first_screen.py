@@ -266,12 +266,10 @@ def _lost(plan: Plan) -> list[Fact]:
         return [Fact("Lost if n is wrong", UNKNOWN, plan.fits.only_size)]
     if plan.odds is None:
         first, sizes = plan.next_runs, best_sizes(plan)
-        lost = (
-            ""
-            if first is None
-            else f"; n = {plan.group_size} is expected to lose {first.regret_now:.3f} of the gain within reach"
-        )
-        return [Fact("Best n", sizes, f"with 80 % probability{lost}")] if sizes else []
+        detail = "with 80 % probability"
+        if first is not None:
+            detail += f"; n = {plan.group_size} is expected to lose {first.regret_now:.3f} of the gain within reach"
+        return [Fact("Best n", sizes, detail)] if sizes else []
     wrong = say.chance(1.0 - plan.odds.near_best)
     detail = f"expected, against the best n; more than {plan.tolerances.equal:g} with probability {wrong}"
     return [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
@@ -334,9 +332,7 @@ def _of_audit(material: Material) -> Answer:
     largest = max((group for group in audit.groups if group.sentence), key=lambda group: group.spent, default=None)
     runs = [run for group in audit.groups for run in group.runs]
     behind = sum(run.standing == "behind" for run in runs)
-    sentence = (
-        f"{behind} of {counted(len(runs), 'run')} {'lies' if behind == 1 else 'lie'} behind the best n that was run"
-    )
+    sentence = f"Behind the best n that was run: {behind} of {counted(len(runs), 'run')}"
     if largest is not None and largest.equal_reward is not None:
         cost = largest.equal_reward
         ends = short(cost.low), short(cost.high)
