@@ -272,7 +272,7 @@ def _lost(plan: Plan) -> list[Fact]:
         return [Fact("Best n", sizes, detail)] if sizes else []
     wrong = say.chance(1.0 - plan.odds.near_best)
     detail = f"expected, against the best n; more than {plan.tolerances.equal:g} with probability {wrong}"
-    return [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
+    return [Fact("Lost if n is wrong", small(plan.odds.expected_loss), detail)]
 
 
 def _rests_on(material: Material, plan: Plan) -> list[str]:

@@ -69,6 +69,15 @@ def test_an_empty_section_says_what_is_missing_and_which_command_gives_it(prior_
         assert block.command.startswith("isocompute ")
 
 
+def test_a_page_without_runs_says_how_wide_the_best_n_is_and_keeps_the_budget_in_its_commands(prior_page: Page) -> None:
+    assert fact(prior_page.answer, "Best n").value.startswith("one of ")
+    (table,) = [block for block in blocks(prior_page, "why") if isinstance(block, Table)]
+    assert all(any(column) for column in zip(*table.rows, strict=True))
+    asked = [block.command for block in prior_page.blocks if isinstance(block, Missing) and "--budget" in block.command]
+    assert asked
+    assert all("--budget 3000000" in command for command in asked)
+
+
 def test_the_slider_holds_the_plans_of_at_least_sixty_budgets(material: Material, page: Page) -> None:
     slider = page.slider()
     ladder, planner = material.ladder, material.planner
@@ -82,6 +91,14 @@ def test_the_slider_holds_the_plans_of_at_least_sixty_budgets(material: Material
     for i in (0, 17, 44, len(amounts) - 1):
         plan = planner.allocate(amounts[i])
         assert slider.positions[i][1] == budgets.numbers(plan)
+
+
+def test_the_slider_names_a_better_n_that_the_plan_may_not_take(material: Material) -> None:
+    plan = material.plan
+    assert plan is not None
+    larger = replace(plan.alternatives[0], kind="beyond-grid", group_size=4096, expected_loss=-0.03)
+    shown = dict(zip(budgets.LABELS, budgets.numbers(replace(plan, alternatives=(larger,))), strict=True))
+    assert shown["About the best n"] == "4096 (+0.030)"
 
 
 def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Material, page: Page) -> None:
