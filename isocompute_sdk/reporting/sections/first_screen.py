@@ -125,8 +125,8 @@ def _rule(plan: Plan) -> tuple[tuple[str, str], ...]:
         ),
         (
             "Approve with a check",
-            f"above {NO_CHECK} x the largest run at this n: stop if the evaluation named is below its floor, which one "
-            "run in ten misses by chance",
+            f"above {NO_CHECK} x the largest run at this n, or past the collapse of one: stop if the evaluation named "
+            "is below its floor, which one run in ten misses by chance",
         ),
         (
             "Approve up to a step",
