@@ -164,9 +164,16 @@ class _Question:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments as JSON, for `refit`; a generator cannot be repeated and is left out."""
-        asked = {"eval_set": self.eval_set, "draws": self.draws, "bounds": list(self.bounds), "pool": list(self.pool)}
-        seed = {"rng": self.rng} if isinstance(self.rng, int) else {}
-        return {**asked, **self.options, "method": self.method, **seed}
+        asked: dict[str, Any] = {
+            "eval_set": self.eval_set,
+            "draws": self.draws,
+            "bounds": list(self.bounds),
+            "pool": list(self.pool),
+        }
+        # A default that was given makes the same fits, and is the same argument.
+        asked |= {"compute": self.settings.compute.removeprefix("log10_"), **self.options, "method": self.method}
+        seed = DEFAULT_SEED if self.rng is None else self.rng
+        return asked if isinstance(seed, np.random.Generator) else {**asked, "rng": seed}
 
     def answer(self, runs: RunSet, metric: str, chosen: Sequence[Note] = ()) -> Fits:
         """Fit one metric, and say what it rests on; `chosen` are notes on how it was chosen."""

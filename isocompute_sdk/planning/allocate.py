@@ -54,6 +54,8 @@ Spend = Literal["worthwhile", "all"]
 
 FIXED = ("problems_per_batch", "update_steps", "rollouts_per_batch")
 """Options that fix B_p, M and B, in the order of `Fixed`."""
+KEPT = (*FIXED, "mode", "beyond_grid", "n_problems", "min_update_steps", "spend", "powers_of_two", "evaluation_share")
+"""Options that a plan keeps."""
 
 
 class Options(TypedDict, total=False):
@@ -131,6 +133,12 @@ class Request:
         counts = {name: _count(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
         continued = given.pop("continued", None) or {}
         return cls(Budget.parse(budget), fixed, continued=continued, **counts, **given)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments that are not the defaults, as `of` takes them; without budget, `continued` and `slots`."""
+        plain, asked = vars(Request(self.budget)), {**vars(self), **vars(self.fixed)}
+        return {name: asked[name] for name in KEPT if asked[name] != plain.get(name)}
 
 
 def _count(name: str, value: object) -> int | None:

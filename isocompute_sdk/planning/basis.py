@@ -63,7 +63,7 @@ class Basis:
         if plan.fits is None:
             raise PlanError("this plan holds no fits", "Save it with them, or make it again from its runs.")
         given = any(row.source == "given" for row in plan.settings)
-        return cls(
+        planner = cls(
             plan.fits,
             plan.hardware,
             plan.recipe if given or plan.fits.method not in FITTED else None,
@@ -73,6 +73,10 @@ class Basis:
             allow_other_model=True,
             allow_off_policy=True,
         )
+        known = planner.inheritance.sources
+        sources = {row.name: row.source for row in plan.settings if row.name in known}
+        planner.inheritance = replace(planner.inheritance, sources={**known, **sources})
+        return planner
 
     @classmethod
     def for_study(cls, fits: Fits | FitsSet, study: Study, throughput: Throughput | None = None) -> Self:

@@ -201,6 +201,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         evaluation=evaluation,
         evaluation_counted=pricing.evaluation_counts,
         breakdown=bill.parts | spent,
+        options=resolved.request.options,
         fits=fits,
     )
     return replace(plan, last_half=_last_half(plan))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -21,7 +22,7 @@ from isocompute_sdk.phrases import chance_text, counted, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Verdict
-from isocompute_sdk.planning.pricing import amount_text
+from isocompute_sdk.planning.pricing import Pricing, amount_text, part_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.sweep import Sized
 from isocompute_sdk.tolerances import Tolerances
@@ -106,6 +107,8 @@ class Plan(Sized, Saved):
     next_runs: NextRuns | None = None
     """Runs to make before this plan, none of them where none is worth its cost; None if they were not looked for: fits
     without draws, or M or B fixed."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
+    """Arguments of `Planner.allocate` besides the budget that are not its defaults."""
     fits: SavedFits | None = field(default=None, repr=False, compare=False)
     """The fits behind the plan, without their table of runs; None if they were not saved with it."""
 
@@ -194,10 +197,19 @@ class Plan(Sized, Saved):
         return approval.step if approval and approval.kind == "part" and approval.step else self.update_steps
 
     @property
+    def approved_costs(self) -> Mapping[str, float]:
+        """What they cost, in the units of `costs`."""
+        if self.approved_steps == self.update_steps:
+            return self.costs
+        pricing = Pricing(self.budget, self.throughput, self.evaluation, math.inf, self.evaluation_counted)
+        return pricing.all_costs(self.rollouts_per_batch, self.approved_steps)
+
+    @property
     def approved_cost(self) -> str:
-        """What they cost of what the plan does; empty where all of it is approved, or nothing."""
-        approved, whole = self.approved_steps * self.rollouts_per_batch, self.rollouts
-        return f"{approved:,} of {whole:,} rollouts" if self.approved_steps < self.update_steps else ""
+        """The same beside the whole, in words; empty where all of it is approved, or nothing."""
+        part, whole = self.approved_costs, self.costs
+        units = dict.fromkeys((self.budget.unit, "rollouts", "wall_hours", "usd")) if part is not whole else {}
+        return ", ".join(part_of(part[unit], whole[unit], unit) for unit in units if unit in whole)
 
     @property
     def check(self) -> str:

@@ -77,6 +77,11 @@ def amount_text(value: float, unit: str) -> str:
     return f"{value:,.{digits}f} {UNITS.get(unit, unit)}"
 
 
+def part_of(part: float, whole: float, unit: str) -> str:
+    """A part beside the whole: `4.2 of 25.1 hours`."""
+    return f"{amount_text(part, unit).partition(' ')[0]} of {amount_text(whole, unit)}"
+
+
 class Bill(NamedTuple):
     """What one allocation costs."""
 

@@ -160,7 +160,7 @@ def _of_fits(fits: Fits) -> Chosen:
 def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
     """What its planner chooses at budgets around the plan's, which is among them; None if it chooses another plan."""
     planner = Planner.of(plan)
-    tried: tuple[dict[str, Any], ...] = ({}, {"problems_per_batch": plan.problems_per_batch})
+    tried: tuple[dict[str, Any], ...] = ({**plan.options}, {"problems_per_batch": plan.problems_per_batch})
     for options in tried:
         with suppress(PlanError):
             again = planner.allocate(plan.budget, slots=0, **options)
@@ -173,7 +173,9 @@ def _of_plan(plan: Plan, fits: Fits) -> tuple[Chosen, str] | None:
     if fits.curves and _in_compute(plan):
         first, last = span(fits.select())
         low, high = min(first, here / 3), max(1.5 * here, 1.2 * last)
-    return _chosen(plan, plans_around(plan, planner, options, (low, high), BUDGETS), fixed=bool(options))
+    return _chosen(
+        plan, plans_around(plan, planner, options, (low, high), BUDGETS), fixed="problems_per_batch" in options
+    )
 
 
 def plans_around(

@@ -79,8 +79,8 @@ class Material:
     """Arguments of `allocate` with which the planner makes `plan` again."""
     plan_file: bool = False
     """True if the source is a plan."""
-    same_options: bool = True
-    """False if the plan was made with options that its file does not keep."""
+    planned_again: bool = True
+    """False if the planner makes another plan than the one of the source."""
     assumed_budget: bool = False
     """True if nobody gave a budget."""
     runs: RunSet | None = None
@@ -136,6 +136,11 @@ class Material:
         """The source in a command: as typed, a word to fill in, or nothing where `--map` names it."""
         mapped = any(word.partition("=")[0] == "--map" for word in self.asked.words)
         return self.source or ("" if mapped else "RUNS")
+
+    @property
+    def with_runs(self) -> str:
+        """The command that plans the same budget, or any, from runs."""
+        return f"isocompute allocate RUNS {'--budget 3M' if self.plan is None else budget_option(self.plan.budget)}"
 
     def asking(self, *options: str) -> str:
         """The command that asks for a plan of the same runs with everything that was asked for but the budget."""
@@ -237,21 +242,19 @@ def _document(path: Path, asked: Asked, name: str) -> Material:
 
 
 def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
+    options = {**plan.options, **asked.options}
     if asked.budget is not None and plan.fits is not None:
-        plan = Planner.of(plan).allocate(asked.budget, **asked.options)
+        plan = Planner.of(plan).allocate(asked.budget, **options)
     found = Material(name, asked, plan=plan, fits=plan.fits, plan_file=True)
     if plan.fits is None:
         return found
-    # A file does not keep the options of its plan: those asked for, and the whole budget, are tried.
     planner, made = Planner.of(plan), (plan.group_size, plan.problems_per_batch, plan.update_steps)
-    tried: tuple[dict[str, Any], ...] = (dict(asked.options), {"spend": "all"}, {"n_problems": plan.n_problems})
-    for options in tried:
-        with suppress(IsoComputeError):
-            same = planner.allocate(plan.budget, slots=0, **options)
-            if (same.group_size, same.problems_per_batch, same.update_steps) == made:
-                return replace(found, planner=planner, options=options)
+    with suppress(IsoComputeError):
+        same = planner.allocate(plan.budget, slots=0, **options)
+        if (same.group_size, same.problems_per_batch, same.update_steps) == made:
+            return replace(found, planner=planner, options=options)
     fixed = {"problems_per_batch": plan.problems_per_batch, "update_steps": None}
-    return replace(found, planner=planner, options=fixed, same_options=False)
+    return replace(found, planner=planner, options=fixed, planned_again=False)
 
 
 def _of_fits(given: Fits | FitsSet, asked: Asked, name: str, runs: RunSet | None = None) -> Material:

@@ -75,11 +75,12 @@ def ends(interval: tuple[float, float]) -> str:
 
 
 def configuration(plan: Plan) -> str:
-    """What to run, in words."""
-    return (
-        f"n = {plan.group_size} rollouts for each of B_p = {counted(plan.problems_per_batch, 'problem')} per batch, "
-        f"M = {plan.update_steps:,} update steps"
-    )
+    """What to run, in words: of a plan that is approved in part, that part."""
+    steps = f"M = {plan.update_steps:,} update steps"
+    if plan.approved_steps < plan.update_steps:
+        steps = f"up to step {plan.approved_steps:,} of M = {plan.update_steps:,}"
+    problems = counted(plan.problems_per_batch, "problem")
+    return f"n = {plan.group_size} rollouts for each of B_p = {problems} per batch, {steps}"
 
 
 def sentence(text: str) -> str:

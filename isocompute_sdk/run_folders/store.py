@@ -248,7 +248,7 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
             "script, at any depth",
             "`isocompute run STUDY` makes some.",
         )
-    return tuple(sorted(found, key=_natural))
+    return tuple(sorted(found, key=natural))
 
 
 def read_journals(folder: str | Path, file: str = METRICS_FILE, format: str = "isocompute") -> RunSet:
@@ -473,6 +473,7 @@ def _where(folder: Path) -> str:
     return f"{words} (see {path})" if words else f"see {path}"
 
 
-def _natural(path: Path) -> list[tuple[int, int, str]]:
+def natural(path: Path | str) -> list[tuple[int, int, str]]:
+    """A key that orders the numbers in a name as numbers: `run2` before `run10`."""
     parts = re.split(r"(\d+)", str(path))
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]

@@ -15,7 +15,6 @@ from isocompute_sdk.reporting.page import Block, Grid, Missing, Paragraph, Secti
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Budgets of the table of marginal rewards, over that of the page."""
-FIT_FIRST = "isocompute allocate RUNS --budget 3M --output plan.json"
 LABELS = (
     "Group size n",
     "About the best n",
@@ -26,7 +25,7 @@ LABELS = (
     "Learning rate",
     "Expected reward",
     "80 % interval",
-    "Best with probability",
+    "This n is best with probability",
 )
 """What the slider shows, in order."""
 
@@ -41,7 +40,7 @@ def by_budget(material: Material) -> Section:
         text = (
             "There is no plan." if plan is None else "Only one budget is shown: this page was made without a planner."
         )
-        return Section("budget", "The plan for every budget", (Missing(text, FIT_FIRST),))
+        return Section("budget", "The plan for every budget", (Missing(text, material.with_runs),))
     drawn = [picture("size-budget", plots.allocation(plan, plans=ladder, ax=panel()))]
     rewards = all(one.predicted_reward is not None for one in ladder)
     if rewards:
@@ -50,7 +49,7 @@ def by_budget(material: Material) -> Section:
     if rewards:
         blocks.append(_marginal_table(plan, ladder))
     else:
-        blocks.append(Missing("No reward is predicted here: that needs runs of this model.", FIT_FIRST))
+        blocks.append(Missing("No reward is predicted here: that needs runs of this model.", material.with_runs))
     positions = tuple((say.amount(one.budget.amount, plan.budget.unit), numbers(one)) for one in ladder)
     start = next(i for i, one in enumerate(ladder) if one is plan)
     text = f"Move the slider: {len(positions)} budgets, each planned like the one above."
@@ -65,8 +64,9 @@ def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
     amounts = [plan.budget.amount * factor for factor in FACTORS]
     nearest = [min(ladder, key=lambda one: abs(math.log(one.budget.amount / amount))) for amount in amounts]
     plans = list({one.budget.amount: one for one in nearest}.values())
-    units = [name for name in ("gpu_hours", "usd") if name in plan.costs and name != plan.budget.unit]
-    header = ["Budget", "n", f"Expected {plan.metric}", "Gain over the row above", *("Cost" for _ in units)]
+    named = {"gpu_hours": "GPU-hours", "usd": "Dollars"}
+    units = [name for name in named if name in plan.costs and name != plan.budget.unit]
+    header = ["Budget", "n", f"Expected {plan.metric}", "Gain over the row above", *(named[unit] for unit in units)]
     rows: list[tuple[str, ...]] = []
     for i, one in enumerate(plans):
         before, here = plans[i - 1].predicted_reward or 0.0, one.predicted_reward or 0.0
@@ -82,7 +82,7 @@ def numbers(plan: Plan) -> tuple[str, ...]:
     """The numbers of a plan in the order of `LABELS`, as the page writes them."""
     return (
         str(plan.group_size),
-        best_sizes(plan),
+        _best(plan),
         str(plan.problems_per_batch),
         f"{plan.update_steps:,}",
         f"{plan.rollouts:,}",
@@ -94,6 +94,12 @@ def numbers(plan: Plan) -> tuple[str, ...]:
         if plan.odds is None or (plan.fits is not None and plan.fits.only_size)
         else say.chance(plan.odds.probability_best),
     )
+
+
+def _best(plan: Plan) -> str:
+    """The best n: the plan's with those about equal to it, or a better one and by how much."""
+    better = [one for one in plan.alternatives if one.kind in ("beyond-grid", "best-by-curves")]
+    return f"{better[0].group_size} ({say.signed(-(better[0].expected_loss or 0.0))})" if better else best_sizes(plan)
 
 
 def _command(material: Material, plan: Plan) -> tuple[Block, ...]:

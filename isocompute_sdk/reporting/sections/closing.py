@@ -12,7 +12,6 @@ from isocompute_sdk.documents import digest_of
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
-from isocompute_sdk.reporting.sections.budgets import FIT_FIRST
 from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.training.checks import model_option
 from isocompute_sdk.training.registry import backend_of
@@ -25,17 +24,27 @@ def launch_script(material: Material) -> Section:
     name, title = "launch", "The launch script"
     plan = material.plan
     if plan is None or material.flat:
-        return Section(name, title, (Missing("There is no plan to launch.", "" if material.flat else FIT_FIRST),))
+        return Section(
+            name, title, (Missing("There is no plan to launch.", "" if material.flat else material.with_runs),)
+        )
     backend, options = _options(material)
     file = material.source if material.plan_file and material.source else "plan.json"
     command = f"isocompute launch {file}"
     if file != material.source:
         command = f"{material.asking(budget_option(plan.budget), '--output plan.json')} && {command}"
+    approval, script = plan.approval, ""
     try:
-        script = api.launch_script(plan, backend, **options)
+        if approval is not None and approval.kind == "do-not" and material.comparison is None:
+            lacks = "the plan is not approved"
+        elif plan.model and material.study is None and model_option(plan.model):
+            lacks = f"{plan.model}, the model of the runs, is neither a folder here nor a hub name"
+        else:
+            lacks, script = "", api.launch_script(plan, backend, **options)
     except IsoComputeError as error:
-        missing = Missing(f"No script: {error.message}.", f"{command} --backend {backend}{model_option(plan.model)}")
-        return Section(name, title, (missing,))
+        lacks = error.message
+    if lacks:
+        text = f"No script: {lacks}. To write one all the same:"
+        return Section(name, title, (Missing(text, f"{command} --backend {backend}{model_option(plan.model)}"),))
     told = Paragraph(
         "Start it with bash in the folder of the files that it names. For another framework (verl, trl or torch):",
         quiet=True,
@@ -67,13 +76,13 @@ def provenance(material: Material) -> Section:
         rows.append(("Fitted", f"{fits.metric}, method {fits.method}, from {whence}"))
         given = ", ".join(f"{name} = {json.dumps(value)}" for name, value in sorted(fits.options.items()))
         rows += [("Options of the fit", given)] * bool(given)
-        if fits.method in ("surface", "paper") and "rng" not in fits.options:
-            rows.append(("Seed of the fit", f"{api.DEFAULT_SEED} (the default: the same runs give the same bits)"))
         rows.append(("SHA-256 of the fits", str(fits.to_dict(with_runs=False)["digest"])))
         if fits.runs is not None:
             rows.append(("SHA-256 of the runs", digest_of(fits.runs)))
     if plan is not None:
         rows.append(("SHA-256 of the plan", str(plan.to_dict(with_fits=False)["digest"])))
+    if material.audit is not None:
+        rows.append(("SHA-256 of the audit", str(material.audit.to_dict()["digest"])))
     asked = ", ".join(f"{name} = {value}" for name, value in sorted(material.options.items()) if value is not None)
     rows += [("Options of the plan", asked)] * bool(asked)
     if material.runs is not None:

@@ -13,7 +13,10 @@ from isocompute_sdk.records import RunSeries
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
-from isocompute_sdk.reporting.page import Block, Missing, Notes, Paragraph, Section, Table
+from isocompute_sdk.reporting.page import Block, Missing, Notes, Paragraph, Picture, Section, Table
+
+OF_GAIN = "Gain within reach, against the plan (1: all of it)"
+"""Column of plans without rewards: what an n is expected to win more or less, as a share."""
 
 
 def why(material: Material) -> Section:
@@ -37,8 +40,10 @@ def why(material: Material) -> Section:
         blocks.append(_every_n(material, plan))
     if not blocks:
         text = "There are no reward curves here: published laws come without them, and a saved audit keeps none."
-        blocks.append(Missing(text, "isocompute report RUNS --budget 3M"))
-    return Section("why", "Why: the reward curves, and every other n", tuple(blocks))
+        blocks.append(Missing(text, material.with_runs))
+    what = "every run" if plan is None and audit is not None else "every other n"
+    curves = "the reward curves, and " if any(isinstance(block, Picture) for block in blocks) else ""
+    return Section("why", f"Why: {curves}{what}", tuple(blocks))
 
 
 def _trained(material: Material) -> RunSeries | None:
@@ -58,18 +63,19 @@ def _every_n(material: Material, plan: Plan) -> Table:
         mark = f"the plan, which stops at M = {stops:,}"
     every = sorted([plan, *plan.alternatives], key=lambda one: one.group_size)
     whole = plan.odds is not None and not (plan.fits is not None and plan.fits.only_size)
-    header = ["n", "B_p", "M", f"Expected {plan.metric}", "Difference"]
+    rewards = plan.predicted_reward is not None
+    header = ["n", "B_p", "M", *([f"Expected {plan.metric}", "Difference"] if rewards else [OF_GAIN])]
     header += ["Best with probability", "As good as the best", "Expected loss"] * whole + [""]
     rows: list[tuple[str, ...]] = []
     for one in every:
         row = [f"n = {one.group_size}", str(one.problems_per_batch), f"{one.update_steps:,}"]
-        row.append("" if one.predicted_reward is None else say.reward(one.predicted_reward))
+        row += ["" if one.predicted_reward is None else say.reward(one.predicted_reward)] * rewards
         if isinstance(one, Plan):
             row.append("")
         elif one.predicted_reward is not None and plan.predicted_reward is not None:
             row.append(say.difference(one.predicted_reward, plan.predicted_reward))
         else:
-            row.append("" if one.expected_loss is None else f"{say.signed(-one.expected_loss)} of the gain")
+            row.append("" if one.expected_loss is None else say.signed(-one.expected_loss))
         if whole:
             odds = one.odds
             shown = () if odds is None else (say.chance(odds.probability_best), say.chance(odds.near_best))
@@ -102,7 +108,7 @@ def how_sure(material: Material) -> Section:
     if material.flat:
         blocks.append(Missing("No run rises beyond noise, so there is no prediction to test."))
     elif fits is None or known is None:
-        blocks.append(Missing("None of this was tested on your own runs.", "isocompute report RUNS --budget 3M"))
+        blocks.append(Missing("None of this was tested on your own runs.", material.with_runs))
     elif known.backtest is None:
         blocks.append(
             Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more often.")

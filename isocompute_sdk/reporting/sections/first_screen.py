@@ -7,7 +7,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import VERDICTS, assumed_values
+from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes
 from isocompute_sdk.planning.plan_parts import Approval
 from isocompute_sdk.planning.verdict import NO_CHECK
 from isocompute_sdk.records import RunSet
@@ -15,21 +15,10 @@ from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
 from isocompute_sdk.timing.spending import spending
-from isocompute_sdk.tolerances import EQUAL, FAR
+from isocompute_sdk.tolerances import FAR
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
-RULE = (
-    (
-        "Do not approve",
-        f"if a run should come first, rewards do not rise, the plan or its last half gains under {50 * EQUAL:g} %, or "
-        "n is undecided and no pilot run was weighed",
-    ),
-    ("Approve with a check", f"above {NO_CHECK} x the largest run at this n, if the check can fail"),
-    ("Approve up to 2 x", f"if it cannot, or above {FAR:g} x the largest run at any n; half where no run was made"),
-    ("Approve", "otherwise"),
-)
-"""Each decision about a plan, and when it is taken; docs/report.md says the same."""
 RULES = {
     "mode": "no n above those that were run ({} mode)",
     "problems_per_batch": "B_p = {:,}",
@@ -80,9 +69,10 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if material.assumed_budget:
         text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run. To set it:"
         more.append(Missing(text, material.again(f"--budget {short(plan.budget.amount)}")))
-    if not material.same_options:
-        text = "The plan was made with options that its file does not keep: the numbers by budget below hold B_p = "
-        more.append(Missing(f"{text}{plan.problems_per_batch} fixed and leave the other options at their defaults."))
+    if not material.planned_again:
+        text = "The planner alone would not make this plan (changed by hand, or going on with runs): the numbers by "
+        text += f"budget below hold B_p = {plan.problems_per_batch} fixed and leave every other option at its default."
+        more.append(Missing(text))
     if outcome is not None:
         again = say.budget_option(plan.budget.replace(**{plan.budget.unit: 2 * plan.budget.amount}))
         more.append(Missing("To plan again with the runs so far, for twice the budget:", material.again(again)))
@@ -120,8 +110,30 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         decision=decision,
         command=command,
         facts=(*_cost(material, plan), *_expected(plan), *_gained(plan), *today, *_lost(plan)),
-        rule=() if approval is None else RULE,
+        rule=() if approval is None else _rule(plan),
         more=tuple(more),
+    )
+
+
+def _rule(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Each decision about a plan, and when it is taken; docs/report.md says the same."""
+    return (
+        (
+            "Do not approve",
+            f"if a run should come first, rewards do not rise, the plan or its last half gains under "
+            f"{plan.tolerances.small:.3g}, or n is undecided and no pilot run was weighed",
+        ),
+        (
+            "Approve with a check",
+            f"above {NO_CHECK} x the largest run at this n, or past the collapse of one: stop if the evaluation named "
+            "is below its floor, which one run in ten misses by chance",
+        ),
+        (
+            "Approve up to a step",
+            "where a run that gains nothing would pass, its floor being below the best so far, or above "
+            f"{FAR:g} x the largest run at any n: 2 x to test the prediction, half where no run was made",
+        ),
+        ("Approve", "otherwise"),
     )
 
 
@@ -183,26 +195,32 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     unit, spent = plan.budget.unit, plan.breakdown.get("evaluation", {})
     evaluations = "evaluations included"
     if not plan.evaluation_counted:
-        added = next((say.amount(spent[name], name) for name in (unit, "gpu_hours", "rollouts") if name in spent), "")
-        evaluations = f"evaluations come on top: {added}"
+        units = [name for name in dict.fromkeys((unit, "usd")) if name in spent] or ["rollouts"]
+        evaluations = f"evaluations come on top: {', '.join(say.amount(spent[name], name) for name in units)}"
         evaluations += " (--evaluation 300x4 plans them within it)" if plan.budget.unit in ("gpu_hours", "usd") else ""
     share = "" if material.assumed_budget else f"{plan.cost / plan.budget.amount:.0%} of the budget; "
-    facts = [Fact("Cost", say.amount(plan.cost, unit), f"{share}{evaluations}")]
+    part, until, whole = plan.approved_costs, "", dict.fromkeys(plan.costs, "")
+    if plan.approved_cost:
+        until = f" up to step {plan.approved_steps:,}"
+        whole = {name: f"the whole plan: {say.amount(cost, name)}; " for name, cost in plan.costs.items()}
+    facts = [Fact(f"Cost{until}", say.amount(part[unit], unit), f"{whole[unit]}{share}{evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
-    gpus = f"{counted(plan.gpus, 'GPU')}, {say.amount(plan.gpu_hours, 'gpu_hours')}"
-    facts.append(Fact("Time", say.days(plan.wall_hours), gpus))
+    gpus = f"{whole['wall_hours']}{counted(plan.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
+    facts.append(Fact(f"Time{until}", say.days(part["wall_hours"]), gpus))
     if plan.usd is None:
         return [*facts, Fact("Dollars", UNKNOWN, "add a price: --usd-per-gpu-hour")]
-    return facts if unit == "usd" else [*facts, Fact("Dollars", say.amount(plan.usd, "usd"))]
+    paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), whole["usd"].removesuffix("; "))
+    return facts if unit == "usd" else [*facts, paid]
 
 
 def _expected(plan: Plan) -> list[Fact]:
     if plan.fits is not None and plan.fits.no_rise:
         return []
     interval = "" if plan.reward_interval is None else f"80 % interval {say.interval(plan.reward_interval)}"
-    return [Fact(f"Expected {plan.metric}", say.reward(plan.predicted_reward), interval)]
+    label = f"Expected {plan.metric}{' of the whole plan' if plan.approved_cost else ''}"
+    return [Fact(label, say.reward(plan.predicted_reward), interval)]
 
 
 def _gained(plan: Plan) -> list[Fact]:
@@ -247,10 +265,14 @@ def _lost(plan: Plan) -> list[Fact]:
     if plan.fits is not None and plan.fits.only_size:
         return [Fact("Lost if n is wrong", UNKNOWN, plan.fits.only_size)]
     if plan.odds is None:
-        return []
+        first, sizes = plan.next_runs, best_sizes(plan)
+        detail = "with 80 % probability"
+        if first is not None:
+            detail += f"; n = {plan.group_size} is expected to lose {first.regret_now:.3f} of the gain within reach"
+        return [Fact("Best n", sizes, detail)] if sizes else []
     wrong = say.chance(1.0 - plan.odds.near_best)
     detail = f"expected, against the best n; more than {plan.tolerances.equal:g} with probability {wrong}"
-    return [Fact("Lost if n is wrong", say.reward(plan.odds.expected_loss), detail)]
+    return [Fact("Lost if n is wrong", small(plan.odds.expected_loss), detail)]
 
 
 def _rests_on(material: Material, plan: Plan) -> list[str]:
@@ -285,7 +307,7 @@ def _rules(material: Material, plan: Plan) -> list[str]:
     asked = {
         name: value for name, value in material.options.items() if name in RULES and value not in (None, "expected")
     }
-    if not asked or material.planner is None or not material.same_options:
+    if not asked or material.planner is None or not material.planned_again:
         return []
     named = ", ".join(RULES[name].format(value) for name, value in asked.items())
     rest = {name: value for name, value in material.options.items() if name not in asked}
@@ -310,7 +332,7 @@ def _of_audit(material: Material) -> Answer:
     largest = max((group for group in audit.groups if group.sentence), key=lambda group: group.spent, default=None)
     runs = [run for group in audit.groups for run in group.runs]
     behind = sum(run.standing == "behind" for run in runs)
-    sentence = f"{behind} of {counted(len(runs), 'run')} fell behind the best n that was run"
+    sentence = f"Behind the best n that was run: {behind} of {counted(len(runs), 'run')}"
     if largest is not None and largest.equal_reward is not None:
         cost = largest.equal_reward
         ends = short(cost.low), short(cost.high)

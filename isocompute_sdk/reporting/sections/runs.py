@@ -20,6 +20,7 @@ from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Block, Grid, Missing, Notes, Paragraph, Picture, Section, Table
+from isocompute_sdk.run_folders.store import natural
 from isocompute_sdk.timing.spending import Spending, spending
 
 MAX_BINS = 60
@@ -130,7 +131,8 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
     spent, seconds = _spending(material), _gpu_seconds(table)
     header = ["Run", "n", "B_p", "Rollouts", "Highest evaluation", *["Minutes"] * bool(spent)]
     header += ["GPU-hours"] * bool(seconds)
-    infos, rows = table.runs(), list[tuple[str, ...]]()
+    infos = sorted(table.runs(), key=lambda run: (run.group_size, natural(run.run_id)))
+    rows = list[tuple[str, ...]]()
     for run in infos[:MAX_ROWS]:
         row = [run.run_id, str(run.group_size), "?" if run.problems_per_batch is None else str(run.problems_per_batch)]
         row += [
@@ -150,8 +152,12 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
         text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours"
     if material.plan is not None and not material.flat and material.comparison is None and total:
         text += f". The plan takes {multiple(material.plan.rollouts / total)} x as many as all of them"
-    caption = f"The first {len(rows)} of {len(infos)} runs" if len(infos) > len(rows) else ""
-    return Paragraph(f"{text}."), Table(tuple(header), tuple(rows), caption)
+    caption, marked = f"The first {len(rows)} of {len(infos)}" if len(infos) > len(rows) else f"All {len(infos)}", None
+    if best:
+        marked = max(range(len(infos)), key=lambda i: best.get(infos[i].run_id, -math.inf))
+        run = infos[marked].run_id
+        caption += f", by n; the highest evaluation is that of {run}: {say.reward(best[run])}"
+    return Paragraph(f"{text}."), Table(tuple(header), tuple(rows), caption, marked)
 
 
 def _spending(material: Material) -> Mapping[str, Spending]:

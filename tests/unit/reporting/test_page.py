@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from isocompute_sdk.health.traces import REWARD
 from isocompute_sdk.health.traces import gather as traces_of
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning.changes import change_plan
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
@@ -67,6 +69,15 @@ def test_an_empty_section_says_what_is_missing_and_which_command_gives_it(prior_
         assert block.command.startswith("isocompute ")
 
 
+def test_a_page_without_runs_says_how_wide_the_best_n_is_and_keeps_the_budget_in_its_commands(prior_page: Page) -> None:
+    assert fact(prior_page.answer, "Best n").value.startswith("one of ")
+    (table,) = [block for block in blocks(prior_page, "why") if isinstance(block, Table)]
+    assert all(any(column) for column in zip(*table.rows, strict=True))
+    asked = [block.command for block in prior_page.blocks if isinstance(block, Missing) and "--budget" in block.command]
+    assert asked
+    assert all("--budget 3000000" in command for command in asked)
+
+
 def test_the_slider_holds_the_plans_of_at_least_sixty_budgets(material: Material, page: Page) -> None:
     slider = page.slider()
     ladder, planner = material.ladder, material.planner
@@ -80,6 +91,14 @@ def test_the_slider_holds_the_plans_of_at_least_sixty_budgets(material: Material
     for i in (0, 17, 44, len(amounts) - 1):
         plan = planner.allocate(amounts[i])
         assert slider.positions[i][1] == budgets.numbers(plan)
+
+
+def test_the_slider_names_a_better_n_that_the_plan_may_not_take(material: Material) -> None:
+    plan = material.plan
+    assert plan is not None
+    larger = replace(plan.alternatives[0], kind="beyond-grid", group_size=4096, expected_loss=-0.03)
+    shown = dict(zip(budgets.LABELS, budgets.numbers(replace(plan, alternatives=(larger,))), strict=True))
+    assert shown["About the best n"] == "4096 (+0.030)"
 
 
 def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Material, page: Page) -> None:
@@ -122,6 +141,19 @@ def test_beyond_twice_the_runs_the_page_asks_for_a_check_on_the_way(fits: Fits) 
     assert f"{found.step:,}" in answer(gather(plan, Asked())).label
 
 
+def test_a_plan_approved_in_part_has_the_price_of_that_part_beside_the_whole(fits: Fits) -> None:
+    plan = Planner(fits, throughput=SPEED).allocate(12 * (fits.largest_compute or 0), problems_per_batch=32, slots=0)
+    assert 0 < plan.approved_steps < plan.update_steps
+    part = change_plan(plan, {"update_steps": plan.approved_steps})
+    assert plan.approved_costs == pytest.approx(part.costs)
+    found = answer(gather(plan, Asked()))
+    assert f"step {plan.approved_steps:,} of M = {plan.update_steps:,}" in found.sentence
+    for label, unit in (("Cost", "rollouts"), ("Time", "wall_hours"), ("Dollars", "usd")):
+        one = fact(found, label)
+        assert one.value == wording.amount(part.costs[unit], unit)
+        assert wording.amount(plan.costs[unit], unit) in one.detail
+
+
 def test_a_borrowed_n_is_not_approved(prior_page: Page) -> None:
     assert (prior_page.answer.tone, prior_page.answer.label) == ("stop", "Do not approve yet")
 
@@ -161,18 +193,23 @@ def test_hours_and_money_are_shown_and_a_budget_that_the_deadline_cuts_says_so(f
     assert ["deadline" in row for row in rows] == [False, False, False, True, True]
 
 
-def test_a_saved_plan_is_planned_again_with_the_same_numbers(fits: Fits, tmp_path: Path) -> None:
-    for options in ({}, {"spend": "all"}):
-        plan = Planner(fits, throughput=SPEED).allocate("200 gpu_hours", **options)
-        found = gather(plan.save(tmp_path / "plan.json"), Asked())
-        assert found.same_options
-        assert plan.rollouts in {one.rollouts for one in found.ladder}
+@pytest.mark.parametrize("options", [{}, {"spend": "all"}, {"mode": "conservative"}, {"update_steps": 40}])
+def test_the_page_of_a_saved_plan_plans_other_budgets_with_its_options(
+    options: dict[str, Any], fits: Fits, tmp_path: Path
+) -> None:
+    planner = Planner(fits, throughput=SPEED)
+    plan = planner.allocate("200 gpu_hours", **options)
+    found = gather(plan.save(tmp_path / "plan.json"), Asked())
+    assert found.planned_again
+    assert (found.options, found.plan) == (options, plan)
+    for one in (found.ladder[0], found.ladder[-1]):
+        assert budgets.numbers(one) == budgets.numbers(planner.allocate(one.budget, slots=0, **options))
 
 
-def test_a_plan_with_lost_options_says_so(fits: Fits) -> None:
-    plan = Planner(fits).allocate("3M", update_steps=40)
+def test_a_plan_that_a_person_changed_says_what_the_other_budgets_hold_fixed(fits: Fits) -> None:
+    plan = change_plan(Planner(fits).allocate("3M"), {"update_steps": 40})
     found = gather(plan, Asked())
-    assert not found.same_options
+    assert not found.planned_again
     assert found.plan == plan
     assert {one.problems_per_batch for one in found.ladder} == {plan.problems_per_batch}
 
@@ -218,6 +255,19 @@ def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..
     )
     page = build(replace(material, runs=runs))
     assert {"best-4", "worst-4", "train-validation", "health-entropy"} <= {one.name for one in pictures(page)}
+
+
+def test_runs_are_listed_by_n_and_number_with_the_best_one_marked(material: Material) -> None:
+    def one(n: int, number: int, top: float) -> RunSet:
+        computes = np.array([1e4, 2e4, 4e4])
+        named = {"run_id": [f"a-n{n}-run{number}"] * 3, "n": [n] * 3, "bp": [8] * 3}
+        return RunSet.from_columns({**named, "rollouts": computes, "avg@4": top - 1e3 / computes})
+
+    runs = [one(16, 1, 0.5), one(8, 10, 0.7), one(8, 9, 0.4), one(128, 1, 0.6)]
+    page = build(replace(material, runs=runs[0].concat(*runs[1:])))
+    (costs,) = [block for block in blocks(page, "runs") if isinstance(block, Table)]
+    assert [row[0] for row in costs.rows] == ["a-n8-run9", "a-n8-run10", "a-n16-run1", "a-n128-run1"]
+    assert costs.marked == 1
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
@@ -360,6 +410,17 @@ def test_a_plan_that_gains_nothing_over_the_best_run_is_not_approved(fits: Fits)
         assert found.label == "Do not approve yet"
         assert found.command.startswith("isocompute allocate RUNS --for-reward ")
     assert f"{little.gain.gain:.3f}" in found.decision
+
+
+def test_only_an_approved_plan_of_a_model_that_can_be_loaded_has_its_script_on_the_page(fits: Fits) -> None:
+    approved, refused = (Planner(fits).allocate(budget) for budget in ("6M", "12M"))
+    cases = [(approved, "Qwen/Qwen2.5-7B", True), (refused, "Qwen/Qwen2.5-7B", False), (approved, "7B+SFT", False)]
+    for plan, model, whole in cases:
+        (last, *rest) = reversed(blocks(build(gather(replace(plan, model=model), Asked())), "launch"))
+        assert isinstance(last, Script) == whole
+        if isinstance(last, Missing):
+            assert not rest
+            assert "isocompute launch" in last.command
 
 
 def test_a_folder_that_holds_a_plan_has_its_page(fits: Fits, tmp_path: Path) -> None:
