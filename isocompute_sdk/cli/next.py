@@ -15,9 +15,9 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import what_next
-from isocompute_sdk.cli.shared.options import with_option_groups
+from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
 from isocompute_sdk.cli.shared.reading_options import FittingOptions, holds_fits
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import PlanError, SpecError
@@ -46,6 +46,7 @@ def next_runs(
         int, typer.Option(help="Runs that can train at the same time; does not affect a designed pilot.", min=1)
     ] = 1,
     checkpoints: opt.Checkpoints = None,
+    borrowed: BorrowedOptions,
     fitting: FittingOptions,
     planning: BudgetOptions,
     output: Annotated[
@@ -86,7 +87,9 @@ def next_runs(
             "Write a study as docs/study_file.md shows and give it in place of the runs; or leave --output out: the "
             "commands that make these runs are printed.",
         )
-    found, fits, planner = _answer(paths, study, budget, slots, fitting, planning)
+    if (paths or fitting.map is not None) and (refused := changed_options(borrowed)):
+        raise SpecError(f"{refused[0]} with runs; accepted: without any, to design a pilot", f"Leave out {refused[0]}.")
+    found, fits, planner = _answer(paths, study, budget, slots, fitting, planning, borrowed)
     first = found if isinstance(found, NextRuns) else found.first
     if output is not None:
         _write(output, found, first, study)
@@ -167,9 +170,9 @@ def _answer(
     slots: int,
     fitting: FittingOptions,
     planning: BudgetOptions,
+    borrowed: BorrowedOptions,
 ) -> tuple[NextRuns | PilotDesign, Fits | None, Planner]:
     """`NextRuns` from runs, or a `PilotDesign` without any; the fits of the first metric behind it; the planner."""
-    from isocompute_sdk import published_prior
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Planner
     from isocompute_sdk.run_folders import store
@@ -185,11 +188,11 @@ def _answer(
             fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit(begun[:1])
     elif paths or fitting.map is not None:
         fits = fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)
-    planner = planning.planner(published_prior() if fits is None else fits)
     if fits is None:
+        law = borrowed.law(planning.model, planning.recipe)
+        planner = planning.planner(law)
         if study is not None:
-            speed = planner.throughput or study.throughput
-            planner = Planner(published_prior(), study.hardware, study.recipe, speed)
+            planner = Planner(law, study.hardware, study.recipe, planner.throughput or study.throughput)
         design = planner.design_pilot(
             budget,
             problems_per_batch=planning.problems_per_batch,
@@ -197,6 +200,7 @@ def _answer(
             min_update_steps=planning.min_update_steps,
         )
         return design, None, planner
+    planner = planning.planner(fits)
     if study is not None:
         planner = Planner.for_study(fits, study, planner.throughput)
     first = planner.next_runs(budget, slots, **planning.choices())

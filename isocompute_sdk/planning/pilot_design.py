@@ -224,7 +224,9 @@ def _first_round(
     settles = [f"where the curve of n = {t.group_size} lies; useful only with the others" for t in first]
     # None saves anything alone.
     runs = tuple(advised(t, available, 0.0, why) for t, why in zip(first, settles, strict=True))
-    reason = f"no runs yet: published laws say n = {now[0]}, expected to fall {regret:.3f} short of the best n"
+    largest = max((run.group_size for run in runs), default=now[0])
+    beyond = f" (this round tests up to n = {largest})" if now[0] > largest else ""
+    reason = f"no runs yet: published laws say n = {now[0]}{beyond}, expected to fall {regret:.3f} short of the best n"
     if runs:
         cost = sum(run.cost for run in runs)
         saves = f"; together expected to save {small(saving)}" if saving else ""

@@ -39,7 +39,9 @@ class Typed:
 
     def asking(self, command: str, *options: str) -> str:
         """Another command about the same runs and budget: `next`, `allocate` or `plan`."""
-        dropped = (*SHOWN, *BORROWED, *(NOT_NEXT if command == "next" else ()))
+        dropped = (*SHOWN, *(NOT_NEXT if command == "next" else ()))
+        # A pilot is designed by the law that the plan borrows; with runs no law is borrowed.
+        dropped = dropped if command == "next" and not options else (*dropped, *BORROWED)
         words = without(self.words, dropped if self.own else (*dropped, "--fits"))
         if words[0] == "plan":
             # Only `plan` takes saved fits by an option.
