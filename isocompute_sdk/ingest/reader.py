@@ -14,7 +14,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import IsoComputeError, NothingMeasured, RecordError
@@ -230,9 +229,6 @@ class Collection:
             with readable():
                 yield
         except IsoComputeError as error:
-            # Here it is known what was named.
-            where = " ".join(quote(str(path)) for path in self.paths) or "PATH"
-            error.shell_hint = error.shell_hint and error.shell_hint.replace("doctor PATH", f"doctor {where}")
             self.errors.setdefault(str(place), error)
             if self.left_out is not None:
                 said = (error.message.removeprefix(f"{place}: "), error.hint)
