@@ -122,13 +122,12 @@ def _study_commands(first: NextRuns, path: Path, output: Path | None, *, logged:
 
 
 def _without_runs(plan: Plan, typed: Typed) -> list[str]:
-    """What to do where nothing is run first: the last lines of the plan's own screen; nothing where no run rises."""
+    """What to do where nothing is run first: the last lines of the plan's own screen, with what speaks against it."""
     from isocompute_sdk.reporting.wording import sentence
 
-    if plan.fits is not None and plan.fits.flat_runs is not None:
-        return []
     against = plan.approval if plan.approval is not None and plan.approval.kind == "do-not" else None
-    told = [] if against is None else [f"{against.label}. {sentence(against.reason)}"]
+    flat = plan.fits is not None and plan.fits.flat_runs is not None
+    told = [] if against is None or flat else [f"{against.label}. {sentence(against.reason)}"]
     return [*told, *what_next(plan, typed)]
 
 
