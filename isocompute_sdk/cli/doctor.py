@@ -110,7 +110,7 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    watch = " ".join(["isocompute status", *reading.sources(paths), "--watch"])
+    watch = " ".join(["isocompute status", *reading.sources(paths), "--watch --once"])
     found = replace(found, runs=tuple(_with_falls(one, watch) for one in found.runs))
     groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
