@@ -27,13 +27,16 @@ from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.records.asked import unasked
+from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import (
+    UNSTATED,
     check_pool,
     common_context,
     confounded,
     one_rule,
     refuse_mixed_contexts,
     settings_of,
+    taken_for_granted,
     unlike_at_start,
     varied_sets,
 )
@@ -193,6 +196,7 @@ class _Question:
             *chosen,
             *found.notes,
             *([] if found.passport is None else found.passport.ends_note(fell)),
+            *(taken_for_granted(series, CONTEXT_FIELDS) if UNSTATED in self.pool else []),
             *confounded(series, self.pool),
             *_on_logs(runs, series),
             *sick,

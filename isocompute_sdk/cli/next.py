@@ -21,6 +21,7 @@ from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOp
 from isocompute_sdk.cli.shared.reading_options import FittingOptions, holds_fits
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import PlanError, SpecError
+from isocompute_sdk.phrases import listed
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
@@ -143,23 +144,20 @@ def _scripts(
     """What to type to make these runs: the question for settings that the runs do not record, plan, scripts."""
     from isocompute_sdk.training.checks import model_option
 
-    unknown = [] if fitting.pool else _unknown(fits)
     is_saved = any(holds_fits(path) for path in paths)
-    if unknown:
-        names = ", ".join(option.removeprefix("--set ").partition("=")[0] for option in unknown)
+    if unknown := _unknown(fits):
         yield (
-            f"unknown: the runs do not record {names}. The scripts below assume values, and runs with another recipe "
-            f"cannot be compared with yours. Fill in the words in capitals once, and the scripts use them:"
+            f"unknown: the runs do not record {listed(unknown, 4)}. The scripts below assume values, and runs with "
+            "another recipe cannot be compared with yours: give yours once with --set NAME=VALUE, and the scripts use "
+            "them."
         )
-        fill_in = f"isocompute fit RUNS {' '.join(unknown)} --output fits.json"
-        yield fill_in if is_saved else typed.asking("next", *unknown)
     yield from ("scripts:", typed.saving())
     yield from _launches(first, paths, checkpoints, fits, model_option(model))
     if fitting.map is None and not is_saved:
         folders = [f"next-{number}" for number in range(1, len(first.runs) + 1)]
         # What the new runs record is the file.
-        pooled = ["--pool train_data"] * bool(_named_data(fits))
-        yield f"when they have finished: {typed.asking('next', *folders, *unknown, *pooled)}"
+        pooled = ["--pool train_data"] * bool(_named_data(fits)) + ["--pool unstated"] * bool(unknown)
+        yield f"when they have finished: {typed.asking('next', *folders, *pooled)}"
 
 
 def _answer(
@@ -307,22 +305,14 @@ def _checkpoints(first: NextRuns, places: Sequence[Path], fits: Fits | None) -> 
 
 
 def _unknown(fits: Fits | None) -> list[str]:
-    """Settings that the scripts record and no run does, as `--set` options to fill in.
-
-    Runs that record a setting are not pooled with runs that do not.
-    """
+    """Settings that the scripts record and no run does."""
     from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
     from isocompute_sdk.records.columns import LENIENT
 
     runs = () if fits is None or fits.runs is None else RunSet.from_dict(fits.runs).runs()
-    samples = "" if fits is None else fits.metric.partition("@")[2]
     # Scripts do not know the number of problems either.
     recorded = [name for name in CONTEXT_FIELDS if name not in (*LENIENT, "n_problems")]
-    return [
-        f"--set {name}={samples if name == 'eval_samples' and samples.isdigit() else name.upper()}"
-        for name in recorded
-        if runs and all(run.context[name] is None for run in runs)
-    ]
+    return [name for name in recorded if runs and all(run.context[name] is None for run in runs)]
 
 
 def _every(run: NextRun, steps: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import unseen_plateaus
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, multiple, short
 from isocompute_sdk.planning.allocate import Choice, Resolved
@@ -15,6 +16,7 @@ from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import same_model
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.pricing import Candidate
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Budget, Recipe, Throughput
 from isocompute_sdk.tolerances import NEAR
 
@@ -85,8 +87,22 @@ def declines(resolved: Resolved, choice: Choice) -> Iterator[Note]:
         return
     largest = fits.largest_compute or 0.0
     chance = float(np.mean(onset_D < resolved.compute(best.rollouts)))
-    step = float(np.mean(fits.surface.declines.step_D))
-    yield from decline(best.group_size, float(np.median(onset_D)), chance, step, fits.group_size_range[1], largest)
+    step, onset = float(np.mean(fits.surface.declines.step_D)), float(np.median(onset_D))
+    if chance >= LIKELY_DECLINE:
+        went_on = _went_on(fits, best.group_size, onset)
+        yield decline(best.group_size, onset, chance, step, fits.group_size_range[1], largest, went_on)
+
+
+def _went_on(fits: Fits, n: int, onset: float) -> str:
+    """The longest run of this n, if it had not fallen where rewards are said to begin to fall; else empty."""
+    if fits.runs is None or fits.passport is None:
+        return ""
+    runs = MeasuredRuns.of(RunSet.from_dict(fits.runs), fits.metric, fits.eval_set, stand_in=True)
+    here = [run for run in runs.for_surface(fits.compute) if run.group_size == n]
+    longest = max(here, key=lambda run: run.compute_T[-1], default=None)
+    if longest is None or longest.compute_T[-1] <= onset or longest.run_id in fits.passport.ends_left_out:
+        return ""
+    return f" So say runs of other n: {longest.run_id} had not fallen at C = {short(longest.compute_T[-1])}."
 
 
 def extrapolation(ratio: float, what: str = "The plan's compute") -> Iterator[Note]:
@@ -191,7 +207,7 @@ def beyond_grid(n: int, largest: int, smallest: int) -> Iterator[Note]:
     )
 
 
-def decline(n: int, onset: float, chance: float, step: float, largest: int, seen: float) -> Iterator[Note]:
+def decline(n: int, onset: float, chance: float, step: float, largest: int, seen: float, went_on: str = "") -> Note:
     """Rewards fall at the chosen n before the budget is spent, so that the rest of it buys nothing there.
 
     Args:
@@ -201,18 +217,17 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int, seen
         step: change of the onset's ln C per octave of n.
         largest: largest n that was run.
         seen: largest compute that was run.
+        went_on: what a run of this n says against it, as a sentence.
     """
-    if chance < LIKELY_DECLINE:
-        return
     ahead = f", beyond all runs, the largest of which ends at {short(seen)}" if onset > seen else ""
     other = "A larger n" if step > 0 and n < 2 * largest else "A smaller n" if step < 0 else "Another n"
-    yield Note(
+    return Note(
         "decline-within-budget",
         "warning",
         f"At n = {n} rewards begin to fall at about C = {short(onset)}{ahead} (with probability {chance:.0%} before "
         "the budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
-        f"best checkpoint. {other}, more training problems or a KL penalty can delay this; keep checkpoints and "
-        "watch training against validation reward.",
+        f"best checkpoint.{went_on} {other}, more training problems or a KL penalty can delay this; keep checkpoints "
+        "and watch training against validation reward.",
         {"group_size": n, "onset": onset, "probability": chance},
     )
 

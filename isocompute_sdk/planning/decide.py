@@ -305,6 +305,8 @@ def _binding(resolved: Resolved, choice: Choice) -> tuple[str, ...]:
     found = [] if better is None else [better.constraint]
     if fixed.update_steps is not None and fixed.problems_per_batch is None and fixed.rollouts_per_batch is None:
         found.append(ends_batch(chosen.group_size, chosen.problems_per_batch, fixed.update_steps, limits))
+    if fixed.update_steps is not None and fixed.rollouts_per_batch is not None:
+        found.append("rollouts_per_batch")
     if chosen.group_size <= largest:
         wanted = None if resolved.by_law is None else resolved.by_law.wanted(chosen)
         if resolved.by_law is None:

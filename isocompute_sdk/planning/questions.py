@@ -267,7 +267,10 @@ BUDGET_FOR = Document("budget-for", 1, BudgetFor, derived=("reachable",))
 
 def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
     """The smallest budget, in the unit of `plans`, whose plan is predicted to reach a reward."""
-    fits = plans.basis.fits
+    fits, fixed = plans.basis.fits, plans.request.fixed
+    if fixed.rollouts_per_batch is not None and fixed.update_steps is not None:
+        cost = f"{fixed.rollouts_per_batch:,} rollouts per batch and {fixed.update_steps:,} update steps"
+        raise PlanError(f"{cost} are both fixed, and with them the cost", "Leave one of them free.")
     low, high = fits.bounds
     value = cast("Any", reward)
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not low <= value <= high:

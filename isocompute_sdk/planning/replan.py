@@ -201,9 +201,9 @@ class Replan(Saved):
 REPLAN = Document("replan", 1, Replan, derived=("sunk",), remedy="Ask again: isocompute forecast LOGS --remaining 2M.")
 
 
-EASY_FROM = 0.2
-"""Base reward from which the advice for Easy holds. The paper's Easy set lies in .3 to .6 and its Hard set in 0 to
-.0625 (section 3); between them nothing was measured."""
+EASY_FROM, HARD_UP_TO = 0.2, 0.0625
+"""Base rewards from which the advice for Easy holds, and up to which that for Hard does. The paper's Easy set lies in
+.3 to .6 and its Hard set in 0 to .0625 (section 3); between them nothing was measured."""
 TERMS = 1e-3
 """KL and entropy coefficients of the easy preset."""
 OF_TERMS = frozenset({"entropy-collapse", "entropy-explosion", "kl-drift"})
@@ -348,24 +348,26 @@ def _gain_without_trouble(
     """What the rest gains from the checkpoint on if the trouble had not come, by draw."""
     series, until = live.one, None if forecast.onset is None else forecast.onset.rollouts
     last = until or float(series.rollouts_T[-1])
+    # No further than the run as it is would be forecast.
+    end = min(kept + left, FURTHEST * float(series.rollouts_T[-1]))
     before = np.count_nonzero((series.rollouts_T > 0) & (series.rollouts_T <= last * 1.0001))
     if until is None or before >= MIN_BEFORE:
         # The curve before the trouble, as it would go on without it.
         healthy = live.surface(bounds, until=until)
         healthy = healthy if until is None else healthy.without_fall()
-        best_D2 = healthy.draws(np.array([kept, kept + left]), at=False)
+        best_D2 = healthy.draws(np.array([kept, end]), at=False)
         return best_D2[:, 1] - best_D2[:, 0]
     # What runs of all sets gain from such a point on, by the prior of their curves.
     prior, normal_3D = DEFAULT_PRIOR, rng.standard_normal((3, DEFAULT_DRAWS))
     room_D = (bounds[1] - float(series.value_T[0])) * logistic(prior.share_level_sd * normal_3D[0])
     midpoint_D, steepness_D = prior.midpoint_level_sd * normal_3D[1], np.exp(prior.slope_sd * normal_3D[2])
-    ahead = float(np.log1p(left / kept))
-    now_D, then_D = (UNIT_SHAPES["hill"](steepness_D * (end - midpoint_D))[0] for end in (0.0, ahead))
+    ahead = float(np.log(end / kept))
+    now_D, then_D = (UNIT_SHAPES["hill"](steepness_D * (at - midpoint_D))[0] for at in (0.0, ahead))
     return room_D * (then_D - now_D)
 
 
 def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Change]] | None:
-    """KL term and entropy bonus on for an easy set, off for a hard one; None where they are so already."""
+    """KL term and entropy bonus on for an easy set, off for a hard one; None between, or where they are so already."""
     names, base = ("kl_coef", "entropy_coef"), float(live.one.value_T[0])
     now = [live.one.context.get(name) for name in names]
     known = None not in now
@@ -376,9 +378,9 @@ def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Chang
         on: dict[str, Change] = {"kl_coef": kl or TERMS, "entropy_coef": entropy or TERMS}
         why = f"Section 3: where the base model solves .3 to .6, use both or neither; this run began at {base:.2f}."
         return "roll-back-terms-on", "back to the checkpoint with KL term and entropy bonus on", why, on
-    if known and kl == 0 and entropy == 0:
+    if base > HARD_UP_TO or (known and kl == 0 and entropy == 0):
         return None
-    why = f"Section 3: both off where the base model solves at most .0625; this run began at {base:.2f}."
+    why = f"Section 3: both off where the base model solves at most {HARD_UP_TO}; this run began at {base:.3f}."
     off: dict[str, Change] = {"kl_coef": 0.0, "entropy_coef": 0.0}
     return "roll-back-terms-off", "back to the checkpoint with KL term and entropy bonus off", why, off
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
-from isocompute_sdk.phrases import counted, joined, multiple, small
+from isocompute_sdk.phrases import counted, joined, multiple, short, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.plan_parts import Approval, Stopping, Verdict, Worth
 from isocompute_sdk.planning.pricing import amount_text
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 
 DECIDED, LIKELY = 0.65, 0.4
@@ -181,7 +185,7 @@ def approval_of(plan: Plan) -> Approval:
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
     pass. Without one, and beyond `FAR`, the plan is approved up to the first check only, or half without any run. Runs
-    are those of its n, or of the nearest that was run.
+    are those of its n, or of the nearest that was run. Where one of its n collapsed, it is at twice that compute.
     """
     if against := _against(plan):
         return Approval("do-not", against)
@@ -193,7 +197,11 @@ def approval_of(plan: Plan) -> Approval:
     nearest = min(fits.curves.values(), key=lambda c: (abs(np.log2(c.group_size / plan.group_size)), -c.last_compute))
     times = plan.compute / nearest.last_compute
     reach, far = _as_shown(times), _as_shown(far)
-    where = "" if reach == far else f" at n = {nearest.group_size}"
+    if (collapse := _collapse(plan, fits)) is not None and CHECK_AT * collapse[0] <= (1.0 - LAST) * plan.rollouts:
+        told = f"{collapse[1]}, a run of this n, collapsed after C = {short(collapse[0])}"
+        return Approval("check" if far <= FAR else "part", told, *_check(plan, CHECK_AT * collapse[0] / plan.rollouts))
+    beside = "" if nearest.group_size == plan.group_size else ", the nearest that was run"
+    where = "" if reach == far else f" at n = {nearest.group_size}{beside}"
     cost, checks, at = f"the whole plan costs {multiple(reach)} x the largest run{where}", list[Approval](), CHECK_AT
     while at <= (1.0 - LAST) * min(reach, times):
         checks.append(Approval("check", cost, *_check(plan, at / times)))
@@ -206,6 +214,15 @@ def approval_of(plan: Plan) -> Approval:
     if part.expected is not None and part.expected <= best:
         part = replace(part, reason=f"{cost}; up to there nothing is gained over the {best:.3f} of the best run")
     return next(telling, part)
+
+
+def _collapse(plan: Plan, fits: Fits) -> tuple[float, str] | None:
+    """Rollouts at which a run of the plan's n was best before it collapsed, and the run; None without one."""
+    runs: Mapping[str, Any] = next((note.data["runs"] for note in fits.notes if note.code == "collapsed-run"), {})
+    if not runs or fits.runs is None:
+        return None
+    here = {run.run_id for run in RunSet.from_dict(fits.runs).runs() if run.group_size == plan.group_size}
+    return min(((float(best["rollouts"]), run) for run, best in runs.items() if run in here), default=None)
 
 
 def _as_shown(times: float) -> float:
@@ -245,7 +262,11 @@ def _against(plan: Plan) -> str:
     if plan.gain is not None and plan.gains_nothing:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
         left = "nothing is left to gain" if better_reward(plan) is None else f"the plan is predicted to gain {gain}"
-        against = f"a run already reached {plan.gain.best}: {left}"
+        best, high = plan.gain.best, plan.reward_interval[1] if plan.reward_interval else np.inf
+        above = (
+            ", more than the fit expects of this n" if best.group_size == plan.group_size and best.reward > high else ""
+        )
+        against = f"a run already reached {best}{above}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"
     if first is None or not first.runs:

@@ -18,21 +18,23 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import listed
+from isocompute_sdk.phrases import counted, joined, listed
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, LENIENT
 from isocompute_sdk.records.runset import RunInfo, RunSeries
 
 BASE_GAP = 5.0
 """Gap between rewards at step 0, in standard deviations of one evaluation, that separates base models."""
+UNSTATED = "unstated"
+"""In place of a field's name: what some runs do not state is as in those that do."""
 BATCHES_FOR_A_RULE = 3
 """Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
 
 
 def check_pool(pool: object) -> tuple[str, ...]:
-    """Names of context fields as a tuple: one name gives a tuple of one, None an empty tuple."""
+    """Names of context fields, or `UNSTATED`, as a tuple: one name gives a tuple of one, None an empty tuple."""
     one = isinstance(pool, str) or not isinstance(pool, Iterable)
     names = () if pool is None else (pool,) if one else tuple(cast("Iterable[object]", pool))
-    unknown = [str(name) for name in names if name not in CONTEXT_FIELDS]
+    unknown = [str(name) for name in names if name not in (*CONTEXT_FIELDS, UNSTATED)]
     if unknown:
         raise FitError(
             f"pool names {', '.join(sorted(unknown))}; accepted: {', '.join(CONTEXT_FIELDS)}",
@@ -44,26 +46,48 @@ def check_pool(pool: object) -> tuple[str, ...]:
 def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> None:
     """Runs on one frontier must agree in every field of their context that is not pooled; null equals null."""
     known = {f: {s.context.get(f) for s in series} for f in CONTEXT_FIELDS if f not in pool}
+    known = {f: found - {None} if f in LENIENT or UNSTATED in pool else found for f, found in known.items()}
     rates: set[Any] = known.get("learning_rate", set())
     if None not in rates and max(rates, default=0) <= min(rates, default=0) * (1 + RULE_TOLERANCE):
         # The peaks of one schedule that was logged now and then.
         known.pop("learning_rate", None)
-    values = {f: sorted(repr(v) for v in found if v is not None or f not in LENIENT) for f, found in known.items()}
+    values = {f: sorted(map(repr, found)) for f, found in known.items()}
     differing = tuple(f for f, found in values.items() if len(found) > 1)
     if not differing:
         return
     shown = "; ".join(f"{f}: {', '.join(values[f][:5])}" for f in differing)
-    first = min((value for value in known[differing[0]] if value is not None), key=repr)
+    alike = all(len(known[f] - {None}) < 2 for f in differing)
+    pooled = (UNSTATED,) if alike else differing
+    say = "say that runs which do not state them are like those that do" if alike else "say that it does not matter"
+    first = min(known[differing[0]] - {None}, key=repr)
     part = f"isocompute doctor RUNS --where {quote(f'{differing[0]}={first}')} --output part.parquet"
     rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
     raise FitError(
         f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
-        f"Fit them apart (runs.filter({differing[0]}=...)), or say that it does not matter: pool={differing!r}."
+        f"Fit them apart (runs.filter({differing[0]}=...)), or {say}: pool={pooled!r}."
         + (rule if differing == ("learning_rate",) else ""),
     ).in_shell(
-        f"Fit them apart ({part}), or say that it does not matter: "
-        f"{' '.join(f'--pool {name}' for name in differing)}." + (rule if differing == ("learning_rate",) else "")
+        f"Fit them apart ({part}), or {say}: "
+        f"{' '.join(f'--pool {name}' for name in pooled)}." + (rule if differing == ("learning_rate",) else "")
     )
+
+
+def taken_for_granted(runs: Sequence[RunInfo] | Sequence[RunSeries], fields: Iterable[str]) -> list[Note]:
+    """That some runs do not state fields that the others of their group do."""
+    values = {name: {run.context.get(name) for run in runs} for name in fields}
+    guessed = [name for name, found in values.items() if len(found) > 1 and None in found]
+    silent = [run.run_id for run in runs if any(run.context.get(name) is None for name in guessed)]
+    if not guessed:
+        return []
+    return [
+        Note(
+            "context-taken-for-granted",
+            "warning",
+            f"{joined(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the values of "
+            "the others in their group are assumed. If they differ, add the columns or leave these runs out.",
+            {"fields": guessed, "runs": silent},
+        )
+    ]
 
 
 def one_rule(series: Sequence[RunSeries]) -> str | None:
@@ -82,9 +106,9 @@ def varied_sets(series: Sequence[RunSeries]) -> bool:
 
 
 def common_context(series: Sequence[RunSeries]) -> dict[str, Any]:
-    """Context fields with the value that all runs share."""
-    first = dict(series[0].context)
-    return {k: v for k, v in first.items() if all(s.context.get(k) == v for s in series)}
+    """Context fields with the value that all runs share that state it; None where several or none do."""
+    known = {name: {one.context.get(name) for one in series} - {None} for name in series[0].context}
+    return {name: next(iter(found)) if len(found) == 1 else None for name, found in known.items()}
 
 
 def confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:

@@ -12,9 +12,8 @@ import numpy as np
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, joined, listed
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
-from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start
+from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start, taken_for_granted
 from isocompute_sdk.records.reward_metrics import TRAIN_SET, choose, headline, measured_in, training_reward_note
 from isocompute_sdk.records.runset import RunInfo, RunSet
 
@@ -127,23 +126,10 @@ def _describe(cell: list[RunInfo], stated: Sequence[str], bases: Mapping[str, fl
     values = {name: {run.context[name] for run in cell} for name in CONTEXT_FIELDS}
     context = {name: next(iter(found - {None})) for name, found in values.items() if len(found - {None}) == 1}
     pooled = tuple(name for name, found in values.items() if len(found) > 1)
-    notes: list[Note] = []
-    guessed = [name for name in stated if len(values[name]) > 1 and None in values[name]]
-    if guessed:
-        silent = [run.run_id for run in cell if any(run.context[name] is None for name in guessed)]
-        notes.append(
-            Note(
-                "context-taken-for-granted",
-                "warning",
-                f"{joined(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the values of "
-                "the others in their group are assumed. If they differ, add the columns or leave these runs out.",
-                {"fields": guessed, "runs": silent},
-            )
-        )
     ordered = sorted(cell, key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
     measured = [bases[run.run_id] for run in cell if run.run_id in bases]
     base = float(np.mean(measured)) if measured else None
-    return Group(context, tuple(ordered), pooled, tuple(notes), base)
+    return Group(context, tuple(ordered), pooled, tuple(taken_for_granted(cell, stated)), base)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,9 @@ def instead(plan: Plan) -> tuple[str, str] | None:
     if plan.approval is not None and plan.approval.smaller is not None:
         budget = plan.budget.with_amount(plan.approval.smaller)
         return f"what {amount(budget.amount, budget.unit)} would buy", budget_option(budget)
+    if {"rollouts_per_batch", "update_steps"} <= {*plan.binding}:
+        # With both fixed no other budget buys more.
+        return None
     if (not plan.gains_nothing and plan.last_half is None) or (better := better_reward(plan)) is None:
         return None
     return "what a better model costs", f"--for-reward {round(better, 3):g}"

@@ -302,11 +302,19 @@ def test_runs_of_another_metric_or_evaluation_set_do_not_have_to_agree(runs: Run
     assert fits.model is None
 
 
-def test_unknown_context_pools_with_unknown_only(runs: RunSet, make_runs: Make) -> None:
+def test_unknown_context_pools_with_unknown_only_unless_it_is_said_to_be_alike(runs: RunSet, make_runs: Make) -> None:
     assert "group-size-confounded" not in {note.code for note in iso.fit(runs, draws=4).notes}
     known = make_runs(lambda *a: reward(8, *a[1:]), [(16, 32)], COMPUTE, model="a")
-    with pytest.raises(FitError, match="model: 'a', None"):
+    with pytest.raises(FitError, match="model: 'a', None") as caught:
         iso.fit(runs.concat(known))
+    assert "pool=('unstated',)" in caught.value.hint
+    fits = iso.fit(runs.concat(known), pool="unstated", draws=4)
+    assert fits.model == "a"
+    (note,) = (one for one in fits.notes if one.code == "context-taken-for-granted")
+    assert note.data["fields"] == ["model"]
+    other = make_runs(lambda *a: reward(8, *a[1:]), [(32, 32)], COMPUTE, model="b")
+    with pytest.raises(FitError, match="model: 'a', 'b'"):
+        iso.fit(runs.concat(known).concat(other), pool="unstated")
 
 
 def test_a_field_that_varies_within_every_group_size_is_not_confounded(make_runs: Make) -> None:

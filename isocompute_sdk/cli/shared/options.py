@@ -33,7 +33,14 @@ EvalSet = Annotated[
     str | None, option("Evaluation set; needed where the metric was measured on several.", None, "--eval-set")
 ]
 Sweeps = Annotated[Path | None, option("Folder of sweeps with provenance to add to the corpus.", None, "--sweeps")]
-Pool = Annotated[list[str] | None, option("Context field that may differ between runs; repeatable.", None, "--pool")]
+Pool = Annotated[
+    list[str] | None,
+    option(
+        "Context field that may differ between runs; unstated: what some do not state is as in the others; repeatable.",
+        None,
+        "--pool",
+    ),
+]
 Map = Annotated[
     Path | None,
     option(

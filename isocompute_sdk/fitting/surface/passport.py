@@ -26,8 +26,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 CHECKING_DRAWS = 50
 """Draws of a fit to a part of the runs, which checks the whole one."""
-LAST_BINS = 3
-"""Last bins of each run that are compared."""
 MIN_BINS = 6
 """Fewest bins that must remain for a backtest."""
 MIN_COVERAGE = 0.5
@@ -40,7 +38,7 @@ LITTLE_RISE = 0.5
 
 @dataclass(frozen=True)
 class HiddenRun:
-    """One run of a backtest: the mean of its last hidden evaluations, and what was predicted for it."""
+    """One run of a backtest: its last hidden evaluations, averaged over one bin, and what was predicted for it."""
 
     run_id: str
     group_size: Count
@@ -244,35 +242,26 @@ def passport(surface: Surface, prepared: Sequence[PreparedRun], test: Backtest |
 def backtest(
     runs: Sequence[PreparedRun], bounds: tuple[float, float], rng: np.random.Generator, prior: Prior = DEFAULT_PRIOR
 ) -> Backtest | None:
-    """Fit without the last part of the compute axis and predict the last bins there; None with too little data."""
+    """Fit without the last part of the compute axis and predict the last bin of each run; None with too little data."""
     runs = [run for run in runs if len(run.log_compute_J)]
     end = max(run.last_compute for run in runs)
     cut = float(np.log(end / NEAR))
     kept = [_truncated(run, run.log_compute_J <= cut) for run in runs]
     shown = [run for run in kept if len(run.log_compute_J)]
-    hidden = [(run, run.log_compute_J > cut) for run in runs if np.any(run.log_compute_J > cut)]
+    hidden = [run for run in runs if run.log_compute_J[-1] > cut]
     # After a collapse the end of a run is dropped, so there may be nothing to hide.
     if not hidden:
         return None
     if sum(len(run.log_compute_J) for run in shown) < MIN_BINS or len({run.group_size for run in shown}) < 2:
         return None
     surface = fit_surface(shown, bounds, CHECKING_DRAWS, rng, prior)
-    last = [np.flatnonzero(mask)[-LAST_BINS:] for _, mask in hidden]
-    owner = np.repeat(np.arange(len(hidden)), [len(bins) for bins in last])
-    parts = [(run, bins) for (run, _), bins in zip(hidden, last, strict=True)]
-    compute_Q = np.exp(np.concatenate([run.log_compute_J[bins] for run, bins in parts]))
-    weight_Q = np.concatenate([run.count_J[bins] for run, bins in parts])
-    reward_Q = np.concatenate([run.reward_J[bins] for run, bins in parts])
-    sizes, problems = _configurations([run for run, _ in hidden])
-    predicted = surface.interval("run", LEVEL, compute_Q, sizes[owner], problems[owner])
-    # One number per run: its last bins together, measured and predicted.
-    total_R = np.bincount(owner, weight_Q)
-    measured_R, mean_R, low_R, high_R = (
-        np.bincount(owner, weight_Q * values) / total_R for values in (reward_Q, *predicted)
-    )
+    # Of each run its last bin.
+    compute_R = np.exp([run.log_compute_J[-1] for run in hidden])
+    measured_R, count_R = np.array([(run.reward_J[-1], run.count_J[-1]) for run in hidden]).T
+    mean_R, low_R, high_R = surface.interval("run", LEVEL, compute_R, *_configurations(hidden))
     # The interval is for one evaluation; the mean of several has less noise.
     noise = NormalDist().inv_cdf((1 + LEVEL) / 2) * surface.noise
-    shrink_R = noise**2 * (1.0 - 1.0 / np.maximum(total_R, 1.0))
+    shrink_R = noise**2 * (1.0 - 1.0 / count_R)
     below_R, above_R = _less(mean_R - low_R, shrink_R), _less(high_R - mean_R, shrink_R)
     found = measured_R - mean_R
     inside = (found >= -below_R) & (found <= above_R)
@@ -296,7 +285,7 @@ def backtest(
                 low=float(mean_R[i] - below_R[i]),
                 high=float(mean_R[i] + above_R[i]),
             )
-            for i, (run, _) in enumerate(hidden)
+            for i, run in enumerate(hidden)
         ),
     )
 

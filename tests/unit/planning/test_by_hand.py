@@ -121,6 +121,14 @@ def test_rewards_that_were_seen_to_fall_end_a_run(flat: Fits, share: float, seen
     assert [n for n in ("smaller n", "larger n") if n in note.message] == [later_at] * bool(later_at)
 
 
+def test_a_decline_that_a_run_of_this_n_did_not_show_names_that_run() -> None:
+    plan = Planner(iso.fit(next(one for one in iso.sweeps() if one.name == "llama-3.1-8b-easy").runs)).allocate("7.5M")
+    (note,) = (one for one in plan.notes if one.code == "decline-within-budget")
+    # The run of n = 8 fell, that of n = 16 went on to 500k.
+    assert [run for run in ("n8", "n16", "n128") if f" {run} " in note.message] == ["n16"]
+    assert note.data["onset"] < 500_000
+
+
 def test_the_regret_of_a_prior_is_read_off_the_loss_by_octaves() -> None:
     prior = iso.published_prior()
     draws_D4 = prior.law_draws["group_size"]

@@ -85,6 +85,11 @@ def test_what_cannot_be_reached_is_said_plainly(planner: Planner) -> None:
         planner.budget_for(1.5)
 
 
+def test_where_batch_and_steps_are_fixed_no_budget_buys_a_reward(planner: Planner) -> None:
+    with pytest.raises(PlanError, match="both fixed"):
+        planner.budget_for(0.6, rollouts_per_batch=1024, update_steps=200)
+
+
 def test_a_reward_can_be_priced_in_gpu_hours(planner: Planner) -> None:
     found = planner.budget_for(0.5, unit="gpu_hours")
     assert found.plan is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import polars as pl
 import pytest
 
 import isocompute_sdk as iso
@@ -473,3 +474,16 @@ def test_the_page_lists_every_verdict_with_its_words() -> None:
     page = (Path(__file__).parents[3] / "docs" / "planning.md").read_text()
     listed = dict(re.findall(r"^\| `([a-z-]+)` \| ([^|]+) \|", page, re.MULTILINE))
     assert listed == VERDICTS
+
+
+def test_a_plan_whose_n_collapsed_in_a_run_is_checked_soon_after_that_place() -> None:
+    frame = next(one for one in iso.sweeps() if one.name == "mul31-hard").runs.filter(metric="avg@4").to_polars()
+    for collapses in (False, True):
+        lost = (pl.col("group_size") == 8) & (pl.col("rollouts") > 200_000) & pl.lit(collapses)
+        runs = iso.read(frame.with_columns(value=pl.when(lost).then(0.01).otherwise("value")))
+        plan = Planner(iso.fit(runs)).allocate("3M")
+        assert plan.group_size == 8
+        assert plan.approval is not None
+        at = (plan.approval.step or plan.update_steps) * plan.rollouts_per_batch
+        # The runs go on to 600,000.
+        assert (at <= 2 * 203_000) is collapses
