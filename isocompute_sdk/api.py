@@ -317,7 +317,8 @@ def forecast(
     bounds = metric_range(bounds)
     check_bounds(live.series, live.metric, bounds, runs)
     live, known = (live, None) if sweep is None else in_sweep(live, sweep)
-    return forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
+    found = forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
+    return replace(found, with_fits=sweep is not None)
 
 
 def published(name: str) -> Fits:

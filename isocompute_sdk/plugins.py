@@ -44,7 +44,7 @@ class Plugins:
             names = self.names()
             raise self.error(
                 f"no {self.kind} is registered as {name!r}; registered: {', '.join(names) or 'none'}",
-                f"{did_you_mean(name, names)}Install the package that contains the {self.kind}.",
+                f"{did_you_mean(name, names)}Use one of these names, or install the package that has it.",
             )
         if len(found) > 1:
             raise self.error(

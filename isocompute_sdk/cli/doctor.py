@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.cli.shared.typed import filled
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import counted, listed, printable, short
 
@@ -108,7 +110,7 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    watch = " ".join(["isocompute status", *reading.sources(paths), "--watch"])
+    watch = " ".join(["isocompute status", *reading.sources(paths), "--watch --once"])
     found = replace(found, runs=tuple(_with_falls(one, watch) for one in found.runs))
     groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
@@ -187,7 +189,7 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
             if count := all_told.pop((problem, advice), 0):
                 others = f" (also true of {counted(count - 1, 'other run')})" if count > 1 else ""
                 say(printable(f"    {problem}{others}"))
-                say(printable(f"      -> {advice}"))
+                say(printable(f"      -> {filled(advice, sys.argv[1:])}"))
     for number, group in enumerate(groups, start=1):
         stated = dict(group.context)
         if group.base_reward is not None and sum(one.context == group.context for one in groups) > 1:

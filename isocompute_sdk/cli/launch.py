@@ -145,11 +145,13 @@ def launch(
 
 
 def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
-    """What to type to start the script, which stops without its files; and when what is approved in part is trained."""
+    """What to type to start the script, which needs its files; and at its check or the end of what is approved."""
     yield ("to train it anyway" if _not_approved(plan) else "next") + start
-    if rest := plan.update_steps - plan.approved_steps:
-        remaining = rest * plan.rollouts_per_batch
-        yield f"then, on whether to go on: isocompute forecast {quote(output_dir)} --remaining {remaining}"
+    approval, trained = plan.approval, plan.approved_steps
+    checked = approval.step if approval is not None and approval.kind == "check" and approval.step else trained
+    if rest := plan.update_steps - checked:
+        remaining, when = rest * plan.rollouts_per_batch, "then" if checked == trained else f"at step {checked:,}"
+        yield f"{when}, on whether to go on: isocompute forecast {quote(output_dir)} --remaining {remaining}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:

@@ -15,9 +15,9 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import what_next
-from isocompute_sdk.cli.shared.options import with_option_groups
+from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.planning_options import BudgetOptions
+from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
 from isocompute_sdk.cli.shared.reading_options import FittingOptions, holds_fits
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import PlanError, SpecError
@@ -47,6 +47,7 @@ def next_runs(
         int, typer.Option(help="Runs that can train at the same time; does not affect a designed pilot.", min=1)
     ] = 1,
     checkpoints: opt.Checkpoints = None,
+    borrowed: BorrowedOptions,
     fitting: FittingOptions,
     planning: BudgetOptions,
     output: Annotated[
@@ -87,7 +88,9 @@ def next_runs(
             "Write a study as docs/study_file.md shows and give it in place of the runs; or leave --output out: the "
             "commands that make these runs are printed.",
         )
-    found, fits, planner = _answer(paths, study, budget, slots, fitting, planning)
+    if (paths or fitting.map is not None) and (refused := changed_options(borrowed)):
+        raise SpecError(f"{refused[0]} with runs; accepted: without any, to design a pilot", f"Leave out {refused[0]}.")
+    found, fits, planner = _answer(paths, study, budget, slots, fitting, planning, borrowed)
     first = found if isinstance(found, NextRuns) else found.first
     if output is not None:
         _write(output, found, first, study)
@@ -120,13 +123,12 @@ def _study_commands(first: NextRuns, path: Path, output: Path | None, *, logged:
 
 
 def _without_runs(plan: Plan, typed: Typed) -> list[str]:
-    """What to do where nothing is run first: the last lines of the plan's own screen; nothing where no run rises."""
+    """What to do where nothing is run first: the last lines of the plan's own screen, with what speaks against it."""
     from isocompute_sdk.reporting.wording import sentence
 
-    if plan.fits is not None and plan.fits.flat_runs is not None:
-        return []
     against = plan.approval if plan.approval is not None and plan.approval.kind == "do-not" else None
-    told = [] if against is None else [f"{against.label}. {sentence(against.reason)}"]
+    flat = plan.fits is not None and plan.fits.flat_runs is not None
+    told = [] if against is None or flat else [f"{against.label}. {sentence(against.reason)}"]
     return [*told, *what_next(plan, typed)]
 
 
@@ -165,9 +167,9 @@ def _answer(
     slots: int,
     fitting: FittingOptions,
     planning: BudgetOptions,
+    borrowed: BorrowedOptions,
 ) -> tuple[NextRuns | PilotDesign, Fits | None, Planner]:
     """`NextRuns` from runs, or a `PilotDesign` without any; the fits of the first metric behind it; the planner."""
-    from isocompute_sdk import published_prior
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Planner
     from isocompute_sdk.run_folders import store
@@ -183,11 +185,11 @@ def _answer(
             fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit(begun[:1])
     elif paths or fitting.map is not None:
         fits = fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)
-    planner = planning.planner(published_prior() if fits is None else fits)
     if fits is None:
+        law = borrowed.law(planning.model, planning.recipe)
+        planner = planning.planner(law)
         if study is not None:
-            speed = planner.throughput or study.throughput
-            planner = Planner(published_prior(), study.hardware, study.recipe, speed)
+            planner = Planner(law, study.hardware, study.recipe, planner.throughput or study.throughput)
         design = planner.design_pilot(
             budget,
             problems_per_batch=planning.problems_per_batch,
@@ -195,6 +197,7 @@ def _answer(
             min_update_steps=planning.min_update_steps,
         )
         return design, None, planner
+    planner = planning.planner(fits)
     if study is not None:
         planner = Planner.for_study(fits, study, planner.throughput)
     first = planner.next_runs(budget, slots, **planning.choices())

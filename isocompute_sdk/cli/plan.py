@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.options import with_option_groups
-from isocompute_sdk.cli.shared.planning_options import PlanningOptions
+from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, PlanningOptions
 from isocompute_sdk.errors import SpecError
 
 if TYPE_CHECKING:
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 @with_option_groups
 def plan(
     *,
-    published: Annotated[str | None, opt.option("Name of a published law; see `isocompute list published`.")] = None,
-    prior: Annotated[
-        bool, opt.option("The prior over all published laws (the default of other models).", None, "--prior")
-    ] = False,
+    borrowed: BorrowedOptions,
     fits: Annotated[Path | None, opt.option("Saved fits (JSON).")] = None,
     planning: PlanningOptions,
 ) -> None:
@@ -36,23 +33,16 @@ def plan(
 
         isocompute plan --fits fits.json --budget "200 gpu_hours" --rollouts-per-second 60 --step-overhead-seconds 25
     """
-    planning.answer(_source(published, prior, fits, planning))
+    planning.answer(_source(borrowed, fits, planning))
 
 
-def _source(published: str | None, prior: bool, fits: Path | None, planning: PlanningOptions) -> Fits:
-    from isocompute_sdk import api
+def _source(borrowed: BorrowedOptions, fits: Path | None, planning: PlanningOptions) -> Fits:
     from isocompute_sdk.fitting.fits import Fits
-    from isocompute_sdk.laws.catalogue import of_model
 
-    given = [name for name, on in (("--published", published), ("--prior", prior), ("--fits", fits)) if on]
-    if len(given) > 1:
+    if fits is None:
+        return borrowed.law(planning.model, planning.recipe)
+    if given := changed_options(borrowed):
         raise SpecError(
-            f"received {' and '.join(given)}; accepted: one of --published, --prior, --fits", "Keep one of them."
+            f"received {given[0]} and --fits; accepted: one of --published, --prior, --fits", "Keep one of them."
         )
-    if published is not None:
-        return api.published(published)
-    if fits is not None:
-        return Fits.load(fits)
-    if prior or planning.model is None:
-        return api.published_prior()
-    return of_model(planning.model, hard={"easy": False, "hard": True, "mixture": True}.get(planning.recipe or ""))
+    return Fits.load(fits)

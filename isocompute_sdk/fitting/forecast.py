@@ -94,6 +94,8 @@ class Flattening:
     worth: Positive
     now: Share
     """Probability that the run is flat already."""
+    gain: Number
+    """Mean over the draws of what the next doubling adds to the best checkpoint."""
     reach: Positive
     """Largest compute that was looked at."""
 
@@ -156,6 +158,8 @@ class Forecast(Saved):
     """True where a fall left little of the gain: then no curve says what is ahead."""
     missed: Number = 0.0
     """How far the last evaluations lie above the curve, if beyond noise; what is ahead starts from them."""
+    with_fits: bool = False
+    """Whether fits of its sweep were given; they may hold this run alone."""
     notes: tuple[Note, ...] = ()
 
     def at(self, factor: float) -> RewardAhead:
@@ -188,9 +192,11 @@ class Forecast(Saved):
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
         title = f"{self.run_id} ({where}): {of} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
-        basis = (
-            "to this run alone, so it knows no other n and no later rise or fall; isocompute fit RUNS --output FILE "
-            "and --fits FILE add its sweep, which moves these numbers"
+        basis = "to this run alone, so it knows no other n and no later rise or fall; "
+        basis += (
+            "these fits hold no other run of its sweep"
+            if self.with_fits
+            else "isocompute fit RUNS --output FILE and --fits FILE add its sweep, which moves these numbers"
         )
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
@@ -218,8 +224,10 @@ class Forecast(Saved):
 
     def _flat_words(self) -> str:
         flat = self.flat
-        gain = f"adds less than {flat.worth:g} to the best checkpoint"
-        words = f"the next doubling {gain} with probability {chance_text(flat.now)}"
+        words = (
+            f"the next doubling adds {flat.gain:.3f} to the best checkpoint on average, less than {flat.worth:g} with "
+            f"probability {chance_text(flat.now)}"
+        )
         if flat.now >= 0.5:
             return words
         if flat.rollouts is None:
@@ -382,7 +390,8 @@ class _Answer:
         index = np.minimum(np.searchsorted(self.at_Q, even - 1e-9), len(self.at_Q) - 1)
         index[0] = now
         ahead_DE = best_DQ[:, index]
-        flat_DE = ahead_DE[:, PER_DOUBLING:] - ahead_DE[:, :-PER_DOUBLING] < self.worth
+        gain_DE = ahead_DE[:, PER_DOUBLING:] - ahead_DE[:, :-PER_DOUBLING]
+        flat_DE = gain_DE < self.worth
         first_D = np.where(flat_DE.any(axis=1), np.argmax(flat_DE, axis=1), flat_DE.shape[1])
         reach = flat_DE.shape[1] - 1
         middle = int(np.quantile(first_D, 0.5, method="inverted_cdf"))
@@ -390,6 +399,7 @@ class _Answer:
             rollouts=None if middle > reach else float(self.last * np.exp(even[middle])),
             worth=self.worth,
             now=float(np.mean(first_D == 0)),
+            gain=float(gain_DE[:, 0].mean()),
             reach=float(self.last * np.exp(even[reach])),
         )
 

@@ -39,6 +39,7 @@ from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, is_sealed
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.reward_metrics import rank
+from isocompute_sdk.run_folders.store import unmeasured
 
 REQUEST = "request.json"
 MARKS = (REQUEST, "claim_folder.py")
@@ -114,10 +115,8 @@ class LogSource:
         if self.launched is not None and self.launched.run_folder is not None:
             log = self.launched.run_folder.read(self.folder)
             if not any(one.series for one in log.attempts):
-                raise NothingMeasured(
-                    f"{self.folder}: run {log.name!r} has not measured anything yet",
-                    "Wait for its first update; the console in its folder says what happens.",
-                )
+                why, advice = unmeasured(self.folder)
+                raise NothingMeasured(f"{self.folder}: run {log.name!r} {why}", advice)
             return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
         if self.format == TENSORBOARD:
             return read_events(self.name, self.folder, self.paths)

@@ -14,7 +14,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.errors import IsoComputeError, NothingMeasured, RecordError
@@ -230,9 +229,6 @@ class Collection:
             with readable():
                 yield
         except IsoComputeError as error:
-            # Here it is known what was named.
-            where = " ".join(quote(str(path)) for path in self.paths) or "PATH"
-            error.shell_hint = error.shell_hint and error.shell_hint.replace("doctor PATH", f"doctor {where}")
             self.errors.setdefault(str(place), error)
             if self.left_out is not None:
                 said = (error.message.removeprefix(f"{place}: "), error.hint)
@@ -322,11 +318,12 @@ class Collection:
     def _every_table(self, listing: Listing, sources: Sequence[LogSource]) -> list[Path]:
         """All that may be tables, beside logs too: of a folder the files with the ending of one, and what was named."""
         from isocompute_sdk.ingest.find import free_tables, started_folders
+        from isocompute_sdk.run_folders.store import unmeasured
 
         inside = {source.folder for source in sources}
         for folder in started_folders(listing.files) - inside:
-            error = f"{folder}: a launch script made it, and there is no log to read yet"
-            self.errors[str(folder)] = RecordError(error, "Wait for its first update; its console says more.")
+            why, advice = unmeasured(folder)
+            self.errors[str(folder)] = RecordError(f"{folder}: the run of a launch script {why}", advice)
         # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
         inside.discard(listing.path)
         tables = [file for file in free_tables(listing) if inside.isdisjoint(file.parents)]
@@ -488,12 +485,14 @@ def _load(path: Path, format: str) -> _Loaded:
     if kind in TABLE_FORMATS:
         return _Loaded(path, read_table(path, kind))
     from isocompute_sdk.ingest.formats.registry import load
+    from isocompute_sdk.run_folders.store import unmeasured
 
     journal = load(kind).journal
     assert journal is not None
     table = journal.read(path)
     if not table.columns["value"]:
-        raise NothingMeasured(f"{path}: the run has not measured anything yet", "Wait for its first update.")
+        why, advice = unmeasured(path.parent)
+        raise NothingMeasured(f"{path}: the run {why}", advice)
     return _Loaded(path, table, journal=True)
 
 

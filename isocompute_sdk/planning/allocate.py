@@ -519,16 +519,18 @@ def refusal(resolved: Resolved, rejections: Sequence[Rejection]) -> PlanError:
         smallest, digits = min(costs), {"usd": 2, "gpu_hours": 4}.get(budget.unit, 0)
         # Rounded up, so that the printed number suffices.
         enough = budget.replace(spent=None).with_amount(math.ceil(smallest * 10**digits) / 10**digits)
-        works = f"The smallest budget that works is {enough}; or lower --min-update-steps"
+        works = f"The smallest budget that works is {enough}; or lower "
+        # What is fixed decides the cost, not the least that it could be.
+        lower = {name: value for name, value in vars(limits.fixed).items() if value is not None}
+        floor = [] if {*lower} - {"update_steps"} else [f"min_problems_per_batch of the recipe (now {limits.floor})"]
+        lower |= {} if "update_steps" in lower else {"min_update_steps": limits.min_update_steps}
+        arguments = [f"{name} (now {value})" for name, value in lower.items()]
+        options = [f"--{text.replace('_', '-')}" for text in arguments]
         return PlanError(
             f"a budget of {amount_text(budget.amount, budget.unit)} is too small for any plan ({listed})",
-            f"{works} (min_update_steps, now {limits.min_update_steps}) or the recipe's min_problems_per_batch "
-            f"(now {limits.floor}).",
+            f"{works}{', or '.join([*arguments, *floor])}.",
             smallest,
-        ).in_shell(
-            f"{works} (now {limits.min_update_steps}), or min_problems_per_batch in the file of --recipe (now "
-            f"{limits.floor})."
-        )
+        ).in_shell(f"{works}{', or '.join([*options, *floor]).replace('of the recipe', 'in the file of --recipe')}.")
     if not rejections:
         return PlanError(
             "the fits offer no group size of 2 or more to choose from",

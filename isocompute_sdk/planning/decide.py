@@ -75,14 +75,17 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
 
 
 def _smaller(basis: Basis, request: Request, plan: Plan) -> float | None:
-    """The largest of a half, a quarter, ... of what a plan costs whose own plan is approved; None without."""
-    budget = plan.budget.with_amount(plan.budget.committed + plan.cost / 2)
+    """The largest of a half, a quarter, ... of what a plan costs, rounded up, whose own plan is approved; else None."""
+    half = plan.budget.committed + plan.cost / 2
+    digit = 10.0 ** (math.floor(math.log10(half)) - 3)
+    # Four digits that a person may type, and for which the plan is decided.
+    budget = plan.budget.with_amount(float(f"{math.ceil(half / digit) * digit:.4g}"))
     try:
-        half = decide(basis, replace(request, budget=budget)).approval
+        found = decide(basis, replace(request, budget=budget)).approval
     except PlanError:
         return None
-    assert half is not None, "a new plan has one"
-    return half.smaller if half.kind == "do-not" else budget.amount
+    assert found is not None, "a new plan has one"
+    return found.smaller if found.kind == "do-not" else budget.amount
 
 
 def _other_metrics(basis: Basis, request: Request) -> dict[str, int | str]:

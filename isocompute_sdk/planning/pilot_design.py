@@ -142,7 +142,7 @@ MAX_LEVELS = 4
 """Group sizes of a pilot, two octaves apart."""
 SHORTER = ((MIN_STEPS, 3), (15, 3), (8, 2))
 """Fewest update steps of a run, and fewest group sizes; the next where no share pays for the one before."""
-METRIC = "avg@4"
+METRIC, LAWS = "avg@4", "published laws say"
 
 
 def design_pilot(
@@ -211,20 +211,22 @@ def design_pilot(
         share = min(one for one in made if saved[one] >= min(NEAR_BEST * most, most))
         first = sets[share]
     saving = min(max(saved.get(share, 0.0), 0.0), regret) if first else 0.0
-    now = int(choices.group_size_J[outlook.now]) if now is None else now
-    advice = _first_round(pricing, first, float(share), (now, bp), float(regret), float(saving))
+    law, now = ("the prior of curves says", int(choices.group_size_J[outlook.now])) if now is None else (LAWS, now)
+    advice = _first_round(pricing, first, float(share), (now, bp), law, float(regret), float(saving))
     return PilotDesign(advice, float(share), table)
 
 
 def _first_round(
-    pricing: Pricing, first: Sequence[Trial], share: float, now: tuple[int, int], regret: float, saving: float
+    pricing: Pricing, first: Sequence[Trial], share: float, now: tuple[int, int], law: str, regret: float, saving: float
 ) -> NextRuns:
     """The runs of a pilot of this share of the budget, none of them where none is worth it."""
     unit, available = pricing.budget.unit, float(pricing.available)
     settles = [f"where the curve of n = {t.group_size} lies; useful only with the others" for t in first]
     # None saves anything alone.
     runs = tuple(advised(t, available, 0.0, why) for t, why in zip(first, settles, strict=True))
-    reason = f"no runs yet: published laws say n = {now[0]}, expected to lose {regret:.3f} of the gain within reach"
+    largest = max((run.group_size for run in runs), default=now[0])
+    beyond = f" (this round tests up to n = {largest})" if now[0] > largest else ""
+    reason = f"no runs yet: {law} n = {now[0]}{beyond}, expected to lose {regret:.3f} of the gain within reach"
     if runs:
         cost = sum(run.cost for run in runs)
         saves = f"; together expected to save {small(saving)}" if saving else ""

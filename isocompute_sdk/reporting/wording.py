@@ -32,7 +32,7 @@ def instead(plan: Plan) -> tuple[str, str] | None:
     """What to ask in place of a plan that is not worth its cost, in words and as an option; None of other plans."""
     if plan.approval is not None and plan.approval.smaller is not None:
         budget = plan.budget.with_amount(plan.approval.smaller)
-        return f"what {amount(budget.amount, budget.unit)} buy", budget_option(budget)
+        return f"what {amount(budget.amount, budget.unit)} would buy", budget_option(budget)
     if {"rollouts_per_batch", "update_steps"} <= {*plan.binding}:
         # With both fixed no other budget buys more.
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,6 +36,10 @@ _LONGER_FILE = ".longer"
 EARLY_FILE = "stopped-early.txt"
 """Why a pilot run was made no longer, although more was planned."""
 _ABANDONED_FILE = "abandoned.txt"
+OUTPUT = "the terminal or job that ran its script"
+"""Where the output of a script without a log went."""
+PREPARING_SECONDS, LOCKING_SECONDS = 60.0, 2.0
+"""How long a launch script may take for its rows, and from then on until its training locks the folder."""
 RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
 """Content of spec.json."""
 RUNNER_SPEC_FILE = "run.json"
@@ -448,7 +453,36 @@ def _ended(folder: Path, progress: Progress | None, asked: int | None) -> tuple[
     if said == "failed" or code is not None:
         own = progress.message if progress is not None else ""
         return "failed", own or f"exit code {code}: {_where(folder)}"
+    if progress is None and _start_ended(folder):
+        return "failed", _where(folder)
     return ("stopped" if progress is not None else "waiting"), ""
+
+
+def _start_ended(folder: Path) -> bool:
+    """Whether a launch script was started by hand here and has had the time to lock the folder for its training.
+
+    Nothing holds the folder while the script prepares its rows, which `started.json` ends, and for a moment after it.
+    """
+    begun, prepared = (folder / name for name in (journal_records.ATTEMPTS_FILE, "started.json"))
+    if not begun.exists() or (folder / JOB_FILE).exists():
+        return False
+    since = begun.stat().st_mtime
+    ready = prepared.exists() and prepared.stat().st_mtime >= since
+    return time.time() - (prepared.stat().st_mtime if ready else since) > (
+        LOCKING_SECONDS if ready else PREPARING_SECONDS
+    )
+
+
+def unmeasured(folder: Path) -> tuple[str, str]:
+    """Why the run in a folder has measured nothing yet, and what to do about it."""
+    state, message = ("running", "") if is_running(folder) else _ended(folder, _journal(folder), None)
+    if state == "failed":
+        why = message.partition("\n")[0]
+        return (
+            f"failed before its first update: {why}",
+            f"Correct that and start it again; see {_log(folder) or OUTPUT}.",
+        )
+    return "has not measured anything yet", "Wait for its first update; the console in its folder says what happens."
 
 
 def _opening(folder: Path) -> Mapping[str, Any]:
@@ -460,17 +494,23 @@ def _opening(folder: Path) -> Mapping[str, Any]:
         return record_of(file.readline())
 
 
+def _log(folder: Path) -> Path | None:
+    """The run's log, or the last console that its script captured; None if neither is there."""
+    found = [path for path in (folder / LOG_FILE, *folder.glob("console.*.log")) if path.is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+
 def last_words(folder: str | Path) -> str:
     """Last line of a run's log; empty if there is none."""
-    path = Path(folder) / LOG_FILE
-    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    path = _log(Path(folder))
+    text = "" if path is None else path.read_text(encoding="utf-8", errors="replace").strip()
     return text.splitlines()[-1].strip() if text else ""
 
 
 def _where(folder: Path) -> str:
     """Last line of the log, and where the log is."""
-    words, path = last_words(folder), folder / LOG_FILE
-    return f"{words} (see {path})" if words else f"see {path}"
+    words, place = last_words(folder), _log(folder) or OUTPUT
+    return f"{words} (see {place})" if words else f"see {place}"
 
 
 def natural(path: Path | str) -> list[tuple[int, int, str]]:

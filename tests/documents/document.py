@@ -216,7 +216,7 @@ def printed(cell: nbformat.NotebookNode) -> str:
 def refreshed(shown: str, output: str) -> str:
     """What is shown, as it now comes out: all of it, or the lines most like those shown if `...` leaves some out."""
     lines = [line.rstrip() for line in output.rstrip().splitlines()]
-    if "..." not in shown.split():
+    if not any(line.strip() == "..." for line in shown.splitlines()):
         return "\n".join(lines) + "\n"
     kept: list[str] = []
     start = 0

@@ -109,7 +109,10 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"train: {error}\n")
         return 2
     except Exception as error:
-        traceback.print_exc()
+        if isinstance(error, ModuleNotFoundError):
+            sys.stderr.write(f"train: {sys.executable}: {error}\n")
+        else:
+            traceback.print_exc()
         if chief:
             journal.fail(f"{type(error).__name__}: {error}", **reached)
         return 1

@@ -222,7 +222,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     from shlex import quote
 
     from isocompute_sdk.reporting.wording import instead
-    from isocompute_sdk.training.checks import model_option
+    from isocompute_sdk.training.checks import PLACEHOLDER, model_option
 
     train = typed.saving()
     if saved is not None:
@@ -238,7 +238,11 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         what, option = other
         return [*lines, f"{'or' if first else 'next'}, {what}: {typed.instead(option)}"]
     if plan.fits is not None and plan.fits.flat_runs is not None:
-        return [f"next, with a run that rises: {typed.asking('allocate')}"]
+        label = f"isocompute problems train.jsonl --label {quote(plan.model or PLACEHOLDER)} --reward reward.py"
+        return [
+            f"next, whether the reward works and how hard the problems are for the model: {label}",
+            f"then, with the log of a run that rises: {typed.asking('allocate', 'NEW_RUN')}",
+        ]
     return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {train}"]
 
 

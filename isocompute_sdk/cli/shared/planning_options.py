@@ -32,6 +32,29 @@ Compare = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
+class BorrowedOptions:
+    """The law of a plan without runs, as typed on the command line."""
+
+    published: Annotated[str | None, opt.option("Name of a published law; see `isocompute list published`.")] = None
+    prior: Annotated[
+        bool, opt.option("The prior over all published laws (the default of other models).", None, "--prior")
+    ] = False
+
+    def law(self, model: str | None, recipe: str | None) -> Fits:
+        """The published law that was named, else that of the model, by the recipe for a hard set, or the prior."""
+        from isocompute_sdk import api
+        from isocompute_sdk.laws.catalogue import of_model
+
+        if self.published is not None and self.prior:
+            raise SpecError("received --published and --prior; accepted: one of the two", "Keep one of them.")
+        if self.published is not None:
+            return api.published(self.published)
+        if self.prior or model is None:
+            return api.published_prior()
+        return of_model(model, hard={"easy": False, "hard": True, "mixture": True}.get(recipe or ""))
+
+
+@dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
     """Budget, constraints, recipe and speed, as typed on the command line."""
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--checkpoints")
 """Options that are not handed on: where to write, how to print, and how to search for runs."""
-ABOUT_READ = re.compile(r"(isocompute (?:doctor|audit)) (?:PATH|RUNS)\b")
+ABOUT_READ = re.compile(r"(isocompute (?:doctor|audit)) (?:PATH|RUNS)\b( --output map\.yaml)?")
 """Commands in notes and errors about the runs that were read."""
+MEANINGS = ("--set", "--rename", "--ignore")
+"""Options that say what columns mean, as all commands that read take them."""
 BORROWED = ("--published", "--prior")
 NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", "--rollouts-per-batch")
 """Options with which `isocompute next` has no answer."""
@@ -39,7 +41,9 @@ class Typed:
 
     def asking(self, command: str, *options: str) -> str:
         """Another command about the same runs and budget: `next`, `allocate` or `plan`."""
-        dropped = (*SHOWN, *BORROWED, *(NOT_NEXT if command == "next" else ()))
+        dropped = (*SHOWN, *(NOT_NEXT if command == "next" else ()))
+        # A pilot is designed by the law that the plan borrows; with runs no law is borrowed.
+        dropped = dropped if command == "next" and not options else (*dropped, *BORROWED)
         words = without(self.words, dropped if self.own else (*dropped, "--fits"))
         if words[0] == "plan":
             # Only `plan` takes saved fits by an option.
@@ -51,9 +55,19 @@ class Typed:
 
 def filled(text: str, words: Sequence[str]) -> str:
     """A text whose commands about the runs that were read name them; `words` are what was typed after `isocompute`."""
-    typed = without(words[1:], (*SHOWN, "--map", "--throughput", "--recipe"))
+    typed = without(words[1:], (*SHOWN, "--map", "--throughput", "--recipe", *MEANINGS))
     read = [word for word in typed if os.path.exists(word) or glob.has_magic(word)]
-    return ABOUT_READ.sub(lambda found: f"{found[1]} {shlex.join(read)}", text) if read else text
+    meanings = [
+        word for at, word in enumerate(words) if word.partition("=")[0] in MEANINGS or words[at - 1] in MEANINGS
+    ]
+
+    def about(found: re.Match[str]) -> str:
+        from isocompute_sdk.ingest.mapping import map_name
+
+        named = f" --output {map_name(read)}" if found[2] else ""
+        return f"{found[1]} {shlex.join([*read, *meanings])}{named}"
+
+    return ABOUT_READ.sub(about, text) if read else text
 
 
 def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:

@@ -60,6 +60,9 @@ def read_journal(path: Path) -> RawTable:
         times = stopwatch.read(row)
         if kind == "run":
             run = row
+        elif run is None and kind == "end":
+            # A start that failed before it could say what run it is; an end measures nothing.
+            continue
         elif run is None:
             raise RecordError(
                 f"{path}:{line}: a record of kind {kind!r} before the record of its run; accepted: kind 'run' first",

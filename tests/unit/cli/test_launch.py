@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk import Plan, Planner, published
+from isocompute_sdk.planning.plan_parts import Approval
 from tests.processes import ok
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -149,6 +150,13 @@ def test_a_plan_that_is_not_approved_gets_a_script_with_a_warning(isocompute: Co
         assert warning in isocompute("launch", "plan.json", flag).stderr
     # Who changes a plan decides about it.
     assert warning not in isocompute("launch", "plan.json", "--change", "group_size=8").stdout
+
+
+def test_a_plan_with_a_check_gets_the_command_for_it(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
+    replace(plan, approval=Approval("check", "three times the largest run", step=60)).save(tmp_path / "plan.json")
+    said = ok(isocompute("launch", "plan.json", "--output-dir", "out")).stdout
+    rest = (plan.update_steps - 60) * plan.rollouts_per_batch
+    assert f"isocompute forecast out --remaining {rest}" in said.partition("wrote launch.sh")[2]
 
 
 def test_flags_need_no_model(isocompute: Command, tmp_path: Path, plan: Plan) -> None:

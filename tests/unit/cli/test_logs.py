@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -170,3 +171,18 @@ def test_what_is_printed_of_odd_names_stays_on_one_line_and_can_be_pasted(isocom
     refused = isocompute("fit", odd / "log.jsonl").stderr
     assert "group_size" in refused
     assert "\x1b" not in refused
+
+
+def test_the_mapping_that_an_error_suggests_is_a_new_file_and_keeps_what_was_said(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        for name in ("a.csv", "b.csv"):
+            (tmp_path / folder / name).write_text("step,avg@4\n0,0.1\n10,0.2\n")
+    ok(isocompute("doctor", "one", "--output", "map.yaml"))
+    refused = isocompute("allocate", "two", "--budget", "3M", "--set", "model=mine")
+    (typed,) = re.findall(r"isocompute (doctor two .*?yaml)", refused.stderr)
+    written = ok(isocompute(*typed.split()))
+    assert "wrote map.yaml" not in written.stdout
+    assert "model: mine" in (tmp_path / typed.split()[-1]).read_text()

@@ -229,7 +229,8 @@ def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     planned = Typed(("plan", "--fits", "fits.json", "--budget", "3M", "--json"))
     assert planned.asking("next") == "isocompute next fits.json --budget 3M"
     borrowed = Typed(("plan", "--published", "some/law", "--budget", "3M", "--spend", "all"), own=False)
-    assert borrowed.asking("next") == "isocompute next --budget 3M --spend all"
+    assert borrowed.asking("next") == "isocompute next --published some/law --budget 3M --spend all"
+    assert borrowed.asking("next", "next-1") == "isocompute next --budget 3M --spend all next-1"
 
 
 def test_brackets_in_names_are_shown_as_they_are(isocompute: Command, tmp_path: Path) -> None:

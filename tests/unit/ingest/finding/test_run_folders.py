@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose
 from isocompute_sdk.ingest.find import MARKS
 from isocompute_sdk.ingest.paths import files_below
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.journal_records import START, Start
 from isocompute_sdk.specs import Data, Recipe, RunSpec
+from isocompute_sdk.training.registry import watches
 from isocompute_verl import VeRLBackend
 from tests.unit.ingest.log_files import OPENRLHF, by_name, write_events, write_verl
 
@@ -106,6 +108,36 @@ def test_runs_beside_those_of_the_built_in_runner_are_not_lost(folder: Path) -> 
     assert runs.run_ids == ("ours",)
     (note,) = [note for note in runs.notes if note.code == "files-not-read"]
     assert {Path(name).name for name in note.data["files"]} == {"a", "b", "waiting"}
+
+
+def journal_of_a_failed_start(folder: Path) -> None:
+    end = {"kind": "end", "schema_version": 1, "run_id": "a", "status": "failed", "message": "no module named trl"}
+    (folder / "metrics.jsonl").write_text(json.dumps(end) + "\n")
+
+
+def exit_of_a_failed_start(folder: Path) -> None:
+    (folder / "exit.json").write_text('{"kind": "run-exit", "schema_version": 2, "exit_code": 1}')
+    (folder / "console.1.log").write_text("no module named trl\n")
+
+
+def long_ago(folder: Path) -> None:
+    for name in ("attempts.jsonl", "started.json"):
+        os.utime(folder / name, (1.0, 1.0))
+
+
+@pytest.mark.parametrize("failed", [journal_of_a_failed_start, exit_of_a_failed_start, long_ago])
+def test_a_run_that_ended_before_its_first_update_failed_and_other_runs_are_read(
+    tmp_path: Path, failed: Callable[[Path], None]
+) -> None:
+    run = launched(tmp_path / "n8", of_verl)
+    (run / "started.json").write_text("{}")
+    failed(run)
+    assert [one.status().state for one in watches([run])] == ["failed"]
+    with pytest.raises(RecordError, match="failed before its first update"):
+        RunSet.read(run)
+    (tmp_path / "table.csv").write_text("n,bp,step,avg@4\n8,32,0,0.5\n8,32,10,0.6\n")
+    read = RunSet.read([tmp_path / "table.csv", run])
+    assert (len(read.run_ids), [note.code for note in read.notes]) == (1, ["run-left-out"])
 
 
 def names_below(root: Path) -> list[str]:
