@@ -462,11 +462,13 @@ def differing_settings(plan: Plan, run: RunSpec) -> list[dict[str, Any]]:
 
 
 def _with_header(script: str, plan: Plan, differing: Sequence[Mapping[str, Any]]) -> str:
-    """The script with its check, what was assumed and what differs as comments, before its notes or its second line."""
+    """The script with its refusal or check, what was assumed and what differs, before its notes or its second line."""
     from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, assumed, shown
     from isocompute_sdk.training.rendering import comment
 
-    lines = [*textwrap.wrap(plan.check, 98), ""] if plan.check else []
+    refused = plan.approval is not None and plan.approval.kind == "do-not"
+    first = f"{plan.approval.label}: {plan.approval.reason}" if plan.approval and refused else plan.check
+    lines = [*textwrap.wrap(first, 98), ""] if first else []
     if unknown := assumed(plan.settings):
         lines += ["ASSUMED: neither runs nor you gave these. Give yours: isocompute launch PLAN --change NAME=VALUE"]
         for row in unknown:

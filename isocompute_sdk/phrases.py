@@ -33,6 +33,11 @@ def small(value: float) -> str:
     return f"{value:.3f}" if value == 0 or abs(value) >= 0.0005 else "< 0.001"
 
 
+def chance_text(share: float) -> str:
+    """A probability without false certainty: `97 %`, `above 99 %`."""
+    return "above 99 %" if share > 0.99 else "below 1 %" if share < 0.01 else f"{share * 100:.0f} %"
+
+
 def off(error: float, digits: int = 3) -> str:
     """Predicted less measured reward in words: `0.016 too low`."""
     return f"{abs(error):.{digits}f} too {'high' if error > 0 else 'low'}"

@@ -46,6 +46,7 @@ CARRIED = (
     "base-reward-unmeasured",
     "group-size-confounded",
     "one-seed-per-cell",
+    "outlying-run",
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 
@@ -216,7 +217,7 @@ def _plain_run(one: RunSeries, fell: Finding | None) -> RunAudit:
 
 
 def _carried(note: Note, group: Group, fits: Fits) -> bool:
-    if note.code == "plateau-unidentified":
+    if note.code in ("plateau-unidentified", "outlying-evaluations"):
         return note.code in fits.doubts and not fits.no_rise
     # A field on which the stated values agree is covered by the note context-taken-for-granted.
     return note.code in CARRIED and not (note.code == "group-size-confounded" and note.data["field"] in group.context)

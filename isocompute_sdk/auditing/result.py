@@ -31,7 +31,7 @@ Interval = Annotated[Estimate, PlainSerializer(Estimate._asdict), WithJsonSchema
 Standing = Literal["best", "level", "behind", "undecided", "alone", "not-judged"]
 """`best`: this configuration is the best known at its compute; `level`: within a tie of it; `behind`: clearly worse;
 `undecided`: these runs cannot tell; `alone`: nothing to compare with; `not-judged`: the group could not be fitted."""
-COLUMNS = ("run", "n x B_p", "rollouts", "highest evaluation", "best there", "behind by", "equal at", "")
+COLUMNS = ("run", "n x B_p", "rollouts", "highest evaluation", "fitted best", "behind by", "equal at", "")
 """Columns of the table of runs."""
 MAX_LEFT_OUT = 6
 """Runs and files named for each reason for which they were left out."""
@@ -41,7 +41,7 @@ STANDINGS: dict[Standing, str] = {
     "best": "best here",
     "level": "level",
     "behind": "behind",
-    "undecided": "cannot tell",
+    "undecided": "may be behind",
     "alone": "alone",
     "not-judged": "",
 }
@@ -103,7 +103,7 @@ class RunAudit:
             self._best_cell(),
             "{:.3f} ({:.3f} to {:.3f})".format(*self.behind) if self.behind is not None and self.compared else "",
             self._equal_cell(),
-            (self.fall or STANDINGS[self.standing]) + mark,
+            "; ".join(filter(None, [STANDINGS[self.standing] + mark, self.fall])),
         )
 
     @property
@@ -193,6 +193,12 @@ class Audit(Saved):
     """One sentence per group: why it cannot be compared with the earlier group that it resembles most."""
     notes: tuple[Note, ...] = ()
 
+    @property
+    def next_budget(self) -> float | None:
+        """Rollouts to ask about next: twice the longest run whose n may be the best; None where none is open."""
+        runs = [run for group in self.groups for run in group.runs if run.group_size > 1]
+        return max((2 * run.rollouts for run in runs if run.standing in ("undecided", "alone")), default=None)
+
     def headline(self) -> str:
         """How many runs and groups were audited, on which metric."""
         runs = sum(len(group.runs) for group in self.groups)
@@ -275,7 +281,7 @@ def _table(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
     kept = [i for i in range(len(COLUMNS)) if any(row[i] for row in rows)]
     widths = [max(len(row[i]) for row in everything) for i in range(len(COLUMNS))]
     if width is not None and sum(widths[i] + 2 for i in kept) > width:
-        kept = [i for i in kept if COLUMNS[i] not in ("highest evaluation", "best there")]
+        kept = [i for i in kept if COLUMNS[i] not in ("highest evaluation", "fitted best")]
     name, *numbers = kept
     above = width is not None and sum(widths[i] + 2 for i in kept) > width
     start = "\n    " if above else "  "

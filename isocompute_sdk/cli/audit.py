@@ -60,9 +60,8 @@ def audit(
         emit_json(found.to_dict())
         return
     say(found.summary(terminal().width))
-    open_ = ("undecided", "alone")
-    if unsure := [run for one in found.groups for run in one.runs if run.standing in open_ and run.group_size > 1]:
-        budget = short(2 * max(run.rollouts for run in unsure))
+    if found.next_budget is not None:
+        budget = short(found.next_budget)
         asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", f"--budget {budget}")
         say(f"whether a further run is worth its cost before one of {budget} rollouts: {asked}")
     for path in written:

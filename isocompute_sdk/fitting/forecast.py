@@ -18,7 +18,7 @@ from isocompute_sdk.fitting.run_surface import NEAR, LiveRun, RunSurface
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, multiple, off
+from isocompute_sdk.phrases import chance_text, counted, multiple, off
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 Action = Literal["go-on", "stop-here", "change-something"]
@@ -187,9 +187,10 @@ class Forecast(Saved):
         where += "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
         highest, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
         step = None if self.step is None else round(self.step * at / self.rollouts)
-        told, source = self.told, "measured" if self.missed or not self.told else "fitted"
+        told, of = self.told, "fitted" if self.told else "measured"
+        of = f"mean of its last {NEAR} evaluations," if self.missed and told else of
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
-        title = f"{self.run_id} ({where}): {source} {self.metric} {now.reward:.3f} at {now.place}"
+        title = f"{self.run_id} ({where}): {of} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
         basis = "to this run alone, so it knows no other n and no later rise or fall; "
         basis += (
@@ -216,7 +217,7 @@ class Forecast(Saved):
             )
         lines += [
             *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
-            f"  by its last evaluation it has begun to fall with probability {self.falling:.2f}",
+            f"  by its last evaluation it has begun to fall with probability {chance_text(self.falling)}",
         ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
@@ -225,7 +226,7 @@ class Forecast(Saved):
         flat = self.flat
         words = (
             f"the next doubling adds {flat.gain:.3f} to the best checkpoint on average, less than {flat.worth:g} with "
-            f"probability {flat.now:.2f}"
+            f"probability {chance_text(flat.now)}"
         )
         if flat.now >= 0.5:
             return words
@@ -482,18 +483,17 @@ class _Answer:
             )
             return Card("change-something", f"{', '.join(dict.fromkeys(sick))}; {where}", keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
-            chance = f"a better checkpoint by {multiple(last.factor)}x has probability {gains:.2f}"
+            chance = f"a better checkpoint by {multiple(last.factor)}x has probability {chance_text(gains)}"
             falls = "falls" if fell else "has probably begun to fall"
             return Card("stop-here", f"the reward {falls}{began}; {chance}", keep)
         expected = f"at {multiple(last.factor)}x the compute the best checkpoint is expected to reach {last.best:.3f}"
-        missed = f"{expected}; stopping misses {self.worth:g} or more with probability {gains:.2f}"
+        missed = f"{expected}; stopping misses {self.worth:g} or more with probability {chance_text(gains)}"
         # Of recorded runs that stood above their curve every one that had room gained much more.
         if min(found.missed, self.surface.surface.layout.top - found.reward) >= self.worth:
             return Card("go-on", f"the run rises faster than its curve; {expected}, or more", keep)
         if found.flat.now >= LEVEL and gains < 0.5:
-            missed = (
-                f"flat: the next doubling gains under {self.worth:g} with probability {found.flat.now:.2f}; {missed}"
-            )
+            now = chance_text(found.flat.now)
+            missed = f"flat: the next doubling gains under {self.worth:g} with probability {now}; {missed}"
         elif float(gain_D.mean()) >= self.worth:
             return Card("go-on", expected, keep)
         return Card("stop-here", missed, keep)

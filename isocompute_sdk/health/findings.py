@@ -17,7 +17,7 @@ LISTED = 2
 """Runs that a message lists by name."""
 FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay", "overfitting-run": "decay"}
 """Findings about a reward that fell."""
-FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell from its peak"}
+FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell"}
 """What the reward of a run did, in the words of every command."""
 
 

@@ -10,7 +10,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import unseen_plateaus
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, multiple, short
+from isocompute_sdk.phrases import chance_text, counted, multiple, short
 from isocompute_sdk.planning.allocate import Choice, Resolved
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import same_model
@@ -69,14 +69,17 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
 
 
 def of_fits(plan: Plan, fits: Fits) -> Iterator[Note]:
-    """Notes on the fits; of curves whose plateau no data show only those of an n that may be the best."""
+    """Notes on the fits; of curves whose plateau no data show only those of an n that may be the best.
+
+    Where n hardly matters, neither does which of them is the best.
+    """
     close = (one for one in plan.alternatives if one.kind in ("near-tie", "close"))
     likely = (one for one in plan.alternatives if one.odds and one.odds.probability_best >= LIKELY_BEST)
     in_race = {one.group_size for one in (plan, *close, *likely)}
     for note in fits.notes:
         if plan.odds is not None and "configurations" in note.data and note.code == "plateau-unidentified":
             yield from unseen_plateaus(fits, in_race)
-        else:
+        elif note.code != "best-group-size-at-grid-edge" or plan.verdict.kind != "hardly-matters":
             yield note
 
 
@@ -224,10 +227,10 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int, seen
     return Note(
         "decline-within-budget",
         "warning",
-        f"At n = {n} rewards begin to fall at about C = {short(onset)}{ahead} (with probability {chance:.0%} before "
-        "the budget is spent): from there on more compute buys nothing at this n, and predictions are those of the "
-        f"best checkpoint.{went_on} {other}, more training problems or a KL penalty can delay this; keep checkpoints "
-        "and watch training against validation reward.",
+        f"At n = {n} rewards begin to fall at about C = {short(onset)}{ahead} (with probability "
+        f"{chance_text(chance)} before the budget is spent): from there on more compute buys nothing at this n, and "
+        f"predictions are those of the best checkpoint.{went_on} {other}, more training problems or a KL penalty can "
+        "delay this; keep checkpoints and watch training against validation reward.",
         {"group_size": n, "onset": onset, "probability": chance},
     )
 

@@ -18,7 +18,7 @@ from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.surface.answers import Estimate, estimate_of_cost, first_reach
-from isocompute_sdk.phrases import joined
+from isocompute_sdk.phrases import chance_text, joined
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.decide import plan_for
 from isocompute_sdk.planning.plan import Plan, reward_draws
@@ -98,32 +98,35 @@ class PlanComparison(Answer):
 
     def lines(self) -> list[str]:
         """The answer as text."""
-        p, unit = self.plan, self.plan.budget.unit
+        p = self.plan
+        own = f"n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}"
         if self.identical:
-            return [f"{self.verdict}: n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}"]
-        own = self.costs[unit]
+            return [f"{self.verdict}: {own}"]
+        rows = [(self._plan, f"{own}: predicted {p.predicted_reward:.3f}"), *self.details()]
+        return [self.verdict, *(f"{label:<15} {text}" for label, text in rows)]
+
+    def details(self) -> list[tuple[str, str]]:
+        """The configuration, the same at equal quantities, and the cost of equal reward, as (label, text)."""
+        if self.identical:
+            return []
+        unit, own = self.unit, self.costs[self.unit]
+        size = f"n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}"
+        size += f": predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}"
         same, share = amount_text(self.equal_reward.mean, unit), self.equal_reward.mean / own
         about = "" if self.equal_reward_bounded else " (an end of this lies outside the budgets searched)"
-        if not math.isnan(self.equal_reward.low):
-            ends = (amount_text(end, unit) for end in (self.equal_reward.low, self.equal_reward.high))
-            about = f" ({' to '.join(ends)}){about}"
-        parts = {name: at for name, at in self.at_equal.items() if not self._is_plan(at)}
-        chance = "" if self.probability is None else f"; {self._plan} higher with probability {self.probability:.0%}"
-        lines = [
-            self.verdict,
-            f"{self._plan:<15} n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}: predicted "
-            f"{p.predicted_reward:.3f}",
-            f"configuration   n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}: "
-            f"predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}",
-            f"difference      {_signed(self.difference, p, self.configuration_reward)}{chance}",
-            *(f"{'equal ' + name:<15} {at.described(p)}" for name, at in parts.items()),
-            f"same reward     with a plan of {same}, {share:.0%} of the cost{about}",
+        ends = [amount_text(end, unit) for end in (self.equal_reward.low, self.equal_reward.high)]
+        if not math.isnan(self.equal_reward.low) and ends[0] != ends[1]:
+            about = f" ({ends[0].partition(' ')[0]} to {ends[1]}){about}"
+        at_equal = {name: at for name, at in self.at_equal.items() if not self._is_plan(at)}
+        rows = [
+            ("configuration", size),
+            *((f"equal {name}", at.described(self.plan)) for name, at in at_equal.items()),
+            ("same reward", f"with a plan of {same}, {share:.0%} of the cost{about}"),
         ]
-        if self.gpu_hours_saved is not None:
-            saved = self.gpu_hours_saved
-            ends = "" if math.isnan(saved.low) else f" ({saved.low:,.4g} to {saved.high:,.4g})"
-            lines.append(f"GPU-hours saved {saved.mean:,.4g}{ends}")
-        return lines
+        if (saved := self.gpu_hours_saved) is not None:
+            ends = "" if math.isnan(saved.low) else f" ({saved.low:,.1f} to {saved.high:,.1f})"
+            rows.append(("GPU-hours saved", f"{saved.mean:,.1f}{ends}"))
+        return rows
 
     @property
     def _plan(self) -> str:
@@ -145,21 +148,30 @@ class PlanComparison(Answer):
 
     @property
     def verdict(self) -> str:
-        """The difference in one sentence."""
-        tie = self.plan.tolerances.equal
-        d, plan = self.difference, self._plan
-        where = "" if self.equal == "budget" else f" at equal {self.equal}"
+        """The difference of the two rewards in one sentence; which n is best at all is the plan's verdict."""
         if self.identical:
-            return f"the configuration is the {plan}"
-        apart = d.low > 0 or d.high < 0
-        if not apart and abs(d.mean) <= tie and (math.isnan(d.high) or max(abs(d.low), abs(d.high)) <= 2 * tie):
-            return f"the configuration is as good as the {plan}{where}: at most {tie:g} of {self.metric} apart"
-        if not math.isnan(d.low) and d.low <= 0 <= d.high:
-            shown = _signed(d, self.plan, self.configuration_reward)
-            between = f"between the configuration and the {plan}{where}"
-            return f"these fits cannot decide {between} ({shown} of {self.metric})"
-        better, amount = plan if d.mean > 0 else "configuration", abs(_apart(self.plan, self.configuration_reward))
-        return f"the {better} is ahead by {amount:.3f} of {self.metric}{where}"
+            return f"the configuration is the {self._plan}"
+        d, tie, where = (
+            self.difference,
+            self.plan.tolerances.equal,
+            "" if self.equal == "budget" else f" at equal {self.equal}",
+        )
+        text = f"{self._named}{where}: {_signed(d, self.plan, self.configuration_reward)} of {self.metric}"
+        apart, known = d.low > 0 or d.high < 0, not math.isnan(d.low)
+        if not apart and abs(d.mean) <= tie and (not known or max(abs(d.low), abs(d.high)) <= 2 * tie):
+            text += ", about equal"
+        return text if self.probability is None else f"{text}, higher with probability {chance_text(self.probability)}"
+
+    @property
+    def _named(self) -> str:
+        """Both by what differs: n, B_p, else M."""
+        p, own = self.plan, "your " if self.against_plan else ""
+        pairs = [(p.group_size, self.group_size), (p.problems_per_batch, self.problems_per_batch)]
+        pairs.append((p.update_steps, self.update_steps))
+        names = [(name, *pair) for name, pair in zip(("n", "B_p", "M"), pairs, strict=True) if pair[0] != pair[1]]
+        names = [one for one in names if one[0] != "M"] or names
+        one, other = (", ".join(f"{row[0]} = {row[i]:,}" for row in names) for i in (1, 2))
+        return f"{one} against {own}{other}"
 
 
 COMPARISON = Document("against", 1, PlanComparison, derived=("verdict", "unit"))
@@ -386,11 +398,8 @@ def _equal_reward(
     return priced(unit), saved, bounded
 
 
-def _apart(plan: Plan, other: Estimate) -> float:
-    """The difference of two rewards as shown, so that the three numbers agree on a screen."""
-    return round(plan.predicted_reward or 0.0, 3) - round(other.mean, 3)
-
-
 def _signed(value: Estimate, plan: Plan, other: Estimate) -> str:
+    """The difference of two rewards as shown, so that the three numbers agree on a screen, and its interval."""
+    apart = round(plan.predicted_reward or 0.0, 3) - round(other.mean, 3)
     ends = "no interval" if math.isnan(value.low) else f"{value.low:+.3f} to {value.high:+.3f}"
-    return f"{_apart(plan, other) + 0.0:+.3f}, {ends}"
+    return f"{apart + 0.0:+.3f} ({ends})"

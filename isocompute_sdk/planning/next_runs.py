@@ -19,7 +19,7 @@ from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Count, NotNegative, Positive
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import short, small
+from isocompute_sdk.phrases import chance_text, short, small
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, Worth, runs_of
 from isocompute_sdk.specs import Budget, Hardware
@@ -262,7 +262,7 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
         settles = f"whether n = {rival} is better than n = {here} at the target"
         if pick.trial.group_size not in (here, rival):
             settles += f", since one fit over all n links them to n = {pick.trial.group_size}"
-        settles += f" (the plan changes with probability {changed:.0%})"
+        settles += f" (the plan changes with probability {chance_text(changed)})"
         runs.append(advised(pick.trial, budget.available, saved, settles))
         total, chance_J = total + saved, pick.worth.chosen_J
     cost = sum(run.cost for run in runs)

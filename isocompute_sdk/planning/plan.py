@@ -18,7 +18,7 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import counted, multiple, small
+from isocompute_sdk.phrases import chance_text, counted, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Verdict
@@ -337,6 +337,8 @@ LIMITS = {
     "group_size_grid": "the group sizes that were run",
 }
 """What ends or limits a plan, in words."""
+UNITS = ("gpu_hours", "usd", "rollouts", "tokens")
+"""What a plan costs beside time, in the order in which it is shown."""
 CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
 """Those of them that keep a batch from being larger."""
 
@@ -386,18 +388,27 @@ def _asked(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _close(plan: Plan) -> list[str]:
-    """The alternatives worth knowing about, by kind: those that a verdict names by n and reward alone."""
-    by_kind: dict[str, list[Alternative]] = {}
-    for one in sorted(plan.alternatives, key=lambda one: one.group_size):
-        by_kind.setdefault(one.kind, []).append(one)
-    by_kind.pop("other", None)
+    """The alternatives worth knowing about, by what makes them so: those of a tie by n and reward alone."""
+    order, by_words = [*ALTERNATIVES], dict[str, list[Alternative]]()
+    for one in sorted(plan.alternatives, key=lambda one: (order.index(one.kind), one.group_size)):
+        by_words.setdefault(standing(plan, one), []).append(one)
+    by_words.pop(ALTERNATIVES["other"], None)
     texts = list[str]()
-    for kind, same in sorted(by_kind.items(), key=lambda pair: [*ALTERNATIVES].index(pair[0])):
+    for words, same in by_words.items():
         listed = [describe(one) for one in same]
-        if kind in ("near-tie", "close") and plan.predicted_reward is not None:
+        if same[0].kind in ("near-tie", "close") and plan.predicted_reward is not None:
             listed = ["n = " + ", ".join(f"{one.group_size} ({one.predicted_reward:.3f})" for one in same)]
-        texts += [f"{text}, {ALTERNATIVES[kind]}" for text in listed]
+        texts += [f"{text}, {words}" for text in listed]
     return texts
+
+
+def standing(plan: Plan, one: Alternative) -> str:
+    """What makes an alternative worth knowing about, in words."""
+    if one.kind != "close":
+        return ALTERNATIVES[one.kind]
+    if plan.fits is not None and one.group_size > plan.fits.group_size_range[1]:
+        return "above those that were run"
+    return f"slightly {'behind' if (one.expected_loss or 0.0) > 0 else 'ahead'}"
 
 
 def best_sizes(plan: Plan) -> str:
@@ -485,13 +496,17 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     """Time, and the cost in every unit; nothing without a throughput."""
     if plan.wall_hours is None:
         return []
-    units = [unit for unit in ("gpu_hours", "usd", "rollouts", "tokens") if unit in plan.costs]
+    units = [unit for unit in UNITS if unit in plan.costs]
     together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU{'s' if plan.gpus > 1 else ''}"]
     if plan.throughput is not None and not {"gpus"} & (
         plan.throughput.model_fields_set | plan.hardware.model_fields_set | plan.budget.model_fields_set
     ):
         together[0] += " (assumed: --gpus)"
-    return [("in total", ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units]))]
+    text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
+    if not plan.evaluation_counted:
+        added = (amount_text(value, unit) for unit, value in plan.breakdown["evaluation"].items() if unit in UNITS[:2])
+        text += f"; evaluations come on top: {', '.join(added)}"
+    return [("in total", text)]
 
 
 def _reward(plan: Plan) -> str:
@@ -516,7 +531,9 @@ def _gain(plan: Plan) -> list[tuple[str, str]]:
     ends = [round(reward, 3) - best for reward in plan.reward_interval or ()]
     text = f"{plan.gain.shown:+.3f} over the best run so far"
     if ends and plan.gain.probability is not None:
-        text += " (80 % {:+.3f} to {:+.3f}); higher with probability {:.0%}".format(*ends, plan.gain.probability)
+        text += " (80 % {:+.3f} to {:+.3f}); higher with probability {}".format(
+            *ends, chance_text(plan.gain.probability)
+        )
     return [("gain", text)]
 
 

@@ -21,9 +21,9 @@ from isocompute_sdk.planning.allocate import Options, Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import decide
 from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
-from isocompute_sdk.planning.plan_parts import Worth
+from isocompute_sdk.planning.plan_parts import Gain, Worth
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.planning.verdict import worth_of
+from isocompute_sdk.planning.verdict import OTHERWISE, worth_of
 from isocompute_sdk.records.reward_metrics import no_rise_words
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.tolerances import FAR
@@ -201,7 +201,7 @@ class BudgetFor(Answer):
     measured: Measured | None = None
     """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward_high`."""
     bet: float | None = None
-    """`largest`, if its plan may reach the reward and is predicted above the best run so far; else None."""
+    """`largest`, if its plan may reach the reward and is predicted to gain enough over the best run; else None."""
 
     @property
     def reachable(self) -> bool:
@@ -225,7 +225,7 @@ class BudgetFor(Answer):
         else:
             alone = "is not expected to help" if self.bet is None else "is a bet"
             alone = f"more compute alone {alone} within {FAR:g} x (beyond it nothing was searched)"
-            lines.append(f"next          change the recipe, the problems or the model; {alone}")
+            lines.append(f"next          {OTHERWISE}; {alone}")
         if self.plan is not None:
             p = self.plan
             lines.append(
@@ -299,6 +299,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         for i in ((0, 1, 2) if has_interval else (0,))
     }
     plan = None if found[0] is None else plans.plan(found[0])
+    gain = 0.0 if best is None else Gain(best, at_most[0] - best.reward, None, None).shown
     return BudgetFor(
         metric=fits.metric,
         level=plans.level,
@@ -314,7 +315,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         largest_reward=at_most[0],
         largest_reward_high=high_most,
         has_interval=has_interval,
-        bet=most if high_most >= reward and (best is None or at_most[0] > best.reward) else None,
+        bet=most if high_most >= reward and (best is None or gain >= fits.tolerances.small) else None,
         measured=best if best is not None and best.reward >= min(reward, high_most) else None,
     )
 

@@ -22,7 +22,7 @@ from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, logistic
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import multiple
+from isocompute_sdk.phrases import chance_text, multiple
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import plan_for
@@ -305,7 +305,7 @@ def _options(
         return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), *reward)
 
     curve = f"The run's curve by the fit of its {len(live.series)} runs" if live.series[1:] else "The run's own curve"
-    why = f"{curve}; probability that it falls {forecast.falling:.2f}."
+    why = f"{curve}; probability that it falls {chance_text(forecast.falling)}."
     longest = max(float(one.rollouts_T[-1]) for one in live.series)
     basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"
     far = forecast.ahead[-1]

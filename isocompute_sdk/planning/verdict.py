@@ -10,7 +10,7 @@ import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
-from isocompute_sdk.phrases import counted, joined, multiple, short, small
+from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short, small
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Plan
@@ -39,6 +39,8 @@ DOUBTS = {
 }
 """Codes of notes that leave n undecided, in words."""
 TAKE = "take the one that suits the hardware"
+OTHERWISE = "change the recipe, the problems or the model"
+"""What to do where no budget helps."""
 
 
 def verdict_of(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
@@ -65,8 +67,8 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return Verdict("undecided", fits.only_size, doubts), True
     equal = fits.tolerances.equal
     if not doubts and plan.stopping is not None and _certain(plan, plan.stopping):
-        chance = plan.stopping.chance_of_more
-        more = "" if chance is None else f", and more than {equal:g} with probability {chance:.0%}"
+        more = plan.stopping.chance_of_more
+        more = "" if more is None else f", and more than {equal:g} with probability {chance_text(more)}"
         spent, whole = (amount_text(amount, plan.budget.unit) for amount in (plan.cost, plan.budget.amount))
         sentence = f"stop at {spent} of {whole}: the rest is predicted to add {plan.stopping.gain:.3f}{more}"
         return Verdict("stop-spending", sentence), False
@@ -119,7 +121,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     lost = f"n = {n} is expected to fall {small(loss)} short of the best n"
     if odds.above_ahead >= ABOVE or not grid[here]:
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
-        more = f"better by more than {equal:g} with probability {odds.above_ahead:.0%}"
+        more = f"better by more than {equal:g} with probability {chance_text(odds.above_ahead)}"
         sentence = f"n = {best} is best of those that were run; n = {2 * largest} is {more}"
         if not grid[here]:
             sentence = f"n = {n}, which was not run, is expected to reach more than n = {best} and others; it is {more}"
@@ -135,13 +137,13 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         if kind == "undecided":
             sentence = f"these runs cannot decide n: {sentence}"
         return Verdict(kind, sentence, doubts, f"{_chances(plan, odds)}; {lost}"), True
-    chance = float(odds.probability_best[here])
-    sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance:.0%}"
+    best = float(odds.probability_best[here])
+    sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance_text(best)}"
     if near < 1.0:
-        sentence += f"; another n is better by more than {equal:g} with probability {1.0 - near:.0%}"
+        sentence += f"; another n is better by more than {equal:g} with probability {chance_text(1.0 - near)}"
     if n in (smallest, largest) and smallest != largest:
         sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
-    return Verdict("clear" if chance >= LEVEL else "likely", sentence), False
+    return Verdict("clear" if best >= LEVEL else "likely", sentence), False
 
 
 def _chances(plan: Plan, odds: GroupSizeOdds) -> str:
@@ -152,7 +154,7 @@ def _chances(plan: Plan, odds: GroupSizeOdds) -> str:
     chance_N = np.append(odds.probability_best, 1.0 - odds.probability_best.sum())
     order = np.argsort(-chance_N, kind="stable")
     needed = int(np.searchsorted(np.cumsum(chance_N[order]), LEVEL - 1e-9)) + 1
-    listed = [f"{sizes_N[i]} ({chance_N[i]:.0%})" for i in order[:needed]]
+    listed = [f"{sizes_N[i]} ({chance_text(float(chance_N[i]))})" for i in order[:needed]]
     before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
     return f"n = {listed[0]} is most likely the best{_at_equal(plan)}{before}"
 
@@ -243,11 +245,25 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
 
 
 def better_reward(plan: Plan) -> float | None:
-    """A reward above the best run and the plan by what counts as equal; None if the metric ends below it."""
+    """A reward above the best run and the plan by what counts as equal, to ask the cost of.
+
+    None if the metric ends below it, or if the budget is the largest that such a question looks at.
+    """
+    return None if _is_largest(plan) else _better(plan)
+
+
+def _better(plan: Plan) -> float | None:
+    """The same for any budget; None if the metric ends below it."""
     if plan.gain is None or plan.fits is None:
         return None
     better = plan.gain.best.reward + max(plan.gain.gain, 0.0) + plan.fits.tolerances.equal
     return better if better <= plan.fits.bounds[1] else None
+
+
+def _is_largest(plan: Plan) -> bool:
+    """Whether the whole budget buys `FAR` times the largest run, beyond which no budget is looked at."""
+    whole = plan.extrapolation if plan.stopping is None else plan.stopping.extrapolation
+    return whole is not None and _as_shown(whole) >= FAR
 
 
 def _against(plan: Plan) -> str:
@@ -261,7 +277,8 @@ def _against(plan: Plan) -> str:
     cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"
     if plan.gain is not None and plan.gains_nothing:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
-        left = "nothing is left to gain" if better_reward(plan) is None else f"the plan is predicted to gain {gain}"
+        left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if _is_largest(plan) else "")
+        left = "nothing is left to gain" if _better(plan) is None else left
         best, high = plan.gain.best, plan.reward_interval[1] if plan.reward_interval else np.inf
         above = (
             ", more than the fit expects of this n" if best.group_size == plan.group_size and best.reward > high else ""

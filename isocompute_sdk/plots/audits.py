@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = {"best": "*", "level": "o", "behind": "v", "undecided": "D", "alone": "o", "not-judged": "o"}
-MEANING = {"best": "best known here", "level": "level with it", "behind": "behind it", "undecided": "cannot tell"}
+MEANING = {"best": "best known here", "level": "level with it", "behind": "behind it", "undecided": "may be behind it"}
 MAX_BARS = 30
 SMALLEST_SHARE = 0.01
 
@@ -172,6 +172,6 @@ def audit_costs(group: GroupAudit, *, ax: Axes | None = None) -> Axes:
     ax.set_ylim(-0.7, len(runs) - 0.3)
     ax.grid(axis="y", visible=False)
     ax.set_title(
-        "Cost of equal reward" + (" (pale: cannot tell)" if any(r.standing == "undecided" for r in runs) else "")
+        "Cost of equal reward" + (" (pale: may be behind)" if any(r.standing == "undecided" for r in runs) else "")
     )
     return ax

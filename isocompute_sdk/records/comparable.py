@@ -114,10 +114,12 @@ def common_context(series: Sequence[RunSeries]) -> dict[str, Any]:
 def confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
     """Pooled fields whose value goes together with n: what looks like n may be that field.
 
-    Samples per problem are left out: averages over more or fewer of them have the same expectation.
+    Samples per problem are left out: averages over more or fewer of them have the same expectation. So are learning
+    rates of one rule: plans follow it too.
     """
     notes: list[Note] = []
-    for name in (field for field in pool if field != "eval_samples"):
+    ruled = ("eval_samples", "learning_rate") if one_rule(series) else ("eval_samples",)
+    for name in (field for field in pool if field not in ruled):
         values: dict[int, set[Value]] = {}
         for one in series:
             # Unknown is no other value.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from shlex import quote
 
-from isocompute_sdk.phrases import counted
+from isocompute_sdk.phrases import chance_text, counted
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
 from isocompute_sdk.planning.verdict import better_reward
@@ -13,6 +13,7 @@ from isocompute_sdk.specs import Budget
 
 OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
 """Codes of notes about fitted curves, which mean nothing where no run rises."""
+chance = chance_text
 
 
 def days(hours: float) -> str:
@@ -37,7 +38,8 @@ def instead(plan: Plan) -> tuple[str, str] | None:
         return None
     if (not plan.gains_nothing and plan.last_half is None) or (better := better_reward(plan)) is None:
         return None
-    return "what a better model costs", f"--for-reward {round(better, 3):g}"
+    unit = "" if plan.budget.unit == "rollouts" else f" --reward-unit {plan.budget.unit}"
+    return "what a better model costs", f"--for-reward {round(better, 3):g}{unit}"
 
 
 def costs(found: Mapping[str, float], unit: str) -> str:
@@ -70,11 +72,6 @@ def signed(value: float) -> str:
 def ends(interval: tuple[float, float]) -> str:
     """An interval of differences."""
     return f"{signed(interval[0])} to {signed(interval[1])}"
-
-
-def chance(share: float) -> str:
-    """A probability without false certainty: `97 %`, `above 99 %`."""
-    return "above 99 %" if share > 0.99 else "below 1 %" if share < 0.01 else f"{share:.0%}".replace("%", " %")
 
 
 def configuration(plan: Plan) -> str:

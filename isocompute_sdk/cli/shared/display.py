@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.fitting.allocation import AllocationLaw
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.notes import Note
-    from isocompute_sdk.planning import NextRun, Plan
+    from isocompute_sdk.planning import NextRun, Plan, PlanComparison
 
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 NOTE_LINES = 4
@@ -118,6 +119,7 @@ def print_plan(
     plan: Plan,
     typed: Typed | None = None,
     *,
+    comparison: PlanComparison | None = None,
     verbose: bool = False,
     plan_file: Path | None = None,
     saved: Sequence[object] = (),
@@ -127,14 +129,19 @@ def print_plan(
     Args:
         plan: the plan.
         typed: the command that made it; None shows no commands.
+        comparison: the plan against a configuration: one row, and all of it if `verbose`.
         verbose: also all notes, and the details behind the plan.
         plan_file: file that the plan was saved to; None if it was not.
         saved: all files that were written.
     """
+    from isocompute_sdk.notes import unique
     from isocompute_sdk.planning.plan import answer, details
 
     console = terminal()
     first, rows = plan.next_runs, answer(plan)
+    if comparison is not None:
+        rows += [("comparison", comparison.verdict), *(comparison.details() if verbose else [])]
+        plan = replace(plan, notes=unique([*plan.notes, *comparison.notes]))
     if not verbose:
         short = iter(() if first is None else [_briefly(run, first.unit) for run in first.runs])
         rows = [(label, next(short, text) if label == "run first" else text) for label, text in rows]
@@ -151,15 +158,6 @@ def print_plan(
         console.print(f"wrote {path}", soft_wrap=True)
     for line in () if typed is None else what_next(plan, typed, plan_file):
         console.print(line, soft_wrap=True)
-
-
-def print_decision(plan: Plan, typed: Typed, plan_file: Path | None) -> None:
-    """Of the plan on one screen its verdict, its approval and what to do next."""
-    from isocompute_sdk.planning.plan import answer
-
-    _print_rows([row for row in answer(plan) if row[0] in ("verdict", "odds", "approval", "run first")])
-    for line in what_next(plan, typed, plan_file):
-        terminal().print(line, soft_wrap=True)
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:

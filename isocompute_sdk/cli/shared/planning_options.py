@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import print_decision, print_notes, print_plan
+from isocompute_sdk.cli.shared.display import print_notes, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.typed import Typed, without
 from isocompute_sdk.errors import SpecError
@@ -259,9 +259,10 @@ class PlanningOptions(BudgetOptions):
             amount = self.amount()
             asked = {"equal": equal, "reference": self.reference, "pilot_cost": (amount.spent or {}).get("pilot", 0.0)}
             found = planner.compare(self.compare, amount, **asked, **choices)
-            self._say(found)
             if found.against_plan and not self.json:
-                print_decision(found.plan, self._typed(found.plan), self.output)
+                self.show(found.plan, found)
+            else:
+                self._say(found)
         else:
             plan = planner.allocate(amount := self.amount(), **self.choices())
             if self.deadline is not None and not self.json:
@@ -294,13 +295,14 @@ class PlanningOptions(BudgetOptions):
         words = without(sys.argv[1:], ("--compare", "--against", "--equal"))
         return Typed(tuple(words), own=plan.verdict.kind != "borrowed")
 
-    def show(self, plan: Plan) -> None:
-        """Print the plan; save it with --output, draw it with --plot."""
+    def show(self, plan: Plan, comparison: PlanComparison | None = None) -> None:
+        """Print the plan, and what it is compared with; save it with --output, draw it with --plot."""
         saved = self._saved(plan)
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
-        print_plan(plan, self._typed(plan), verbose=self.verbose, plan_file=self.output, saved=saved)
+        how: dict[str, Any] = {"verbose": self.verbose, "plan_file": self.output, "saved": saved}
+        print_plan(plan, self._typed(plan), comparison=comparison, **how)
 
 
 @contextmanager

@@ -36,8 +36,8 @@ class Typed:
 
     def instead(self, option: str) -> str:
         """The same command with another question: `--for-reward` or `--budget` with its value, quoted for a shell."""
-        gone = ("--for-reward", "--reward-unit") if option.startswith("--budget") else ("--deadline", "--mode")
-        return f"isocompute {shlex.join(without(self.words, (*SHOWN, '--budget', *gone)))} {option}"
+        gone = ("--budget", "--reward-unit", *(("--for-reward",) if "--budget" in option else ("--deadline", "--mode")))
+        return f"isocompute {shlex.join(without(self.words, (*SHOWN, *gone)))} {option}"
 
     def asking(self, command: str, *options: str) -> str:
         """Another command about the same runs and budget: `next`, `allocate` or `plan`."""

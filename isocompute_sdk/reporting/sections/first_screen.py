@@ -354,5 +354,5 @@ def _of_audit(material: Material) -> Answer:
     )
     told = [] if largest is None else [largest.sentence, largest.verdict.odds if largest.verdict else ""]
     more = tuple(Paragraph(say.sentence(text)) for text in told if text)
-    command = f"isocompute next {source} --budget 3M"
+    command = f"isocompute next {source} --budget {short(audit.next_budget or 3e6)}"
     return Answer("neutral", "Audit", f"{sentence}.", decision, facts, command, more=more)

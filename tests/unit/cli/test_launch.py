@@ -144,7 +144,8 @@ def _lacking(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 def test_a_plan_that_is_not_approved_gets_a_script_with_a_warning(isocompute: Command, tmp_path: Path) -> None:
     warning = "plan-not-approved"
     assert warning in ok(isocompute("launch", "plan.json")).stdout.partition("wrote launch.sh")[0]
-    assert (tmp_path / "launch.sh").exists()
+    header = (tmp_path / "launch.sh").read_text().partition("# May be edited")[0]
+    assert "# Do not approve yet" in header
     for flag in ("--dry-run", "--overrides"):
         assert warning in isocompute("launch", "plan.json", flag).stderr
     # Who changes a plan decides about it.

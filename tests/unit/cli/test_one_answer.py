@@ -199,9 +199,12 @@ def test_a_comparison_is_with_the_plan_that_is_printed(isocompute: Command, tmp_
             name: plan[name] for name in ("update_steps", "approval")
         }
         screen, alone = (ok(isocompute(*one, columns=400)).stdout for one in (against, command))
-        decided = {" ".join(line.split()) for line in alone.splitlines() if line.startswith(("verdict ", "next: "))}
-        assert decided <= {" ".join(line.split()) for line in screen.splitlines()}
-        assert ("difference" in screen) == (n != 8)
+        lines, shown = ({" ".join(line.split()) for line in one.splitlines()} for one in (alone, screen))
+        (comparison,) = (line for line in shown - lines if line.startswith("comparison"))
+        assert {line for line in lines - shown if not line.startswith(("info ", "-v "))} == set()
+        assert (f"your n = {n}: " in comparison) == (n != 8)
+        assert "equal rollouts" not in screen
+        assert ("equal rollouts" in ok(isocompute(*against, "-v", columns=400)).stdout) == (n != 8)
 
 
 def test_a_seed_that_fell_below_the_base_model_does_not_move_the_plan(isocompute: Command, tmp_path: Path) -> None:

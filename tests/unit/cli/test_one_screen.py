@@ -19,6 +19,7 @@ from tests.processes import ok
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LINES, COLUMNS = 24, 80
+FOLDERS = ("isocompute_sdk/laws/data/sweeps", "benchmarks/data/smollm2/sweep")
 PASTED = tuple(
     f"{label}isocompute "
     for label in (
@@ -142,6 +143,27 @@ def test_where_nothing_is_run_first_next_ends_as_the_plan_does(isocompute: Comma
     ]
     assert ends[0] == ends[1]
     assert "isocompute allocate 'my runs.csv'" in ends[0]
+
+
+@pytest.mark.parametrize("sweep", ["mul31-easy-3m", "smollm2-hard"])
+def test_commands_that_follow_from_each_other_keep_the_unit_and_end(isocompute: Command, sweep: str) -> None:
+    folders = (
+        Path(iso.__file__).parent / "laws/data/sweeps",
+        Path(iso.__file__).parents[1] / "benchmarks/data/smollm2",
+    )
+    (path,) = (found for folder in folders for found in folder.rglob(f"{sweep}.csv"))
+    speed = ("--rollouts-per-second", "20", "--step-overhead-seconds", "15", "--usd-per-gpu-hour", "2.5", "--gpus", "8")
+    command, asked = ["allocate", str(path), *speed, "--budget", "$60"], list[list[str]]()
+    while command:
+        assert command not in asked
+        asked.append(command)
+        lines = ok(isocompute(*command, columns=1000)).stdout.splitlines()
+        typed = [line for line in lines if line.startswith(("next", "to try it")) and ": isocompute allocate" in line]
+        command = shlex.split(typed[0].partition(": isocompute ")[2]) if typed and "--output" not in typed[0] else []
+    rewards = [words for words in asked if "--for-reward" in words]
+    assert rewards
+    assert all(words[-2:] == ["--reward-unit", "usd"] for words in rewards)
+    assert all(words[-1].endswith("usd") for words in asked[1:] if words not in rewards)
 
 
 def test_commands_about_the_table_that_was_read_name_it(isocompute: Command, tmp_path: Path) -> None:

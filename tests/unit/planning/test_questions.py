@@ -148,7 +148,7 @@ def test_a_small_n_is_compared_in_reward_rollouts_and_gpu_hours(planner: Planner
     assert found.gpu_hours_saved.low > 0.5 * found.costs["gpu_hours"]
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert document["kind"] == "against"
-    assert "the plan is ahead by" in found.summary()
+    assert f" ({found.difference.low:+.3f} to {found.difference.high:+.3f})" in found.lines()[0]
     with pytest.raises(PlanError):
         planner.compare((2**14, 32), "500M")
 

@@ -148,6 +148,15 @@ def test_a_schedule_costs_at_most_its_share_and_is_as_dense_as_that_allows(
         assert evaluations(steps, max(asked, every - 1)) * one > share * steps * step * (1 - 1e-6) - one
 
 
+@pytest.mark.parametrize("asked", [None, Evaluation(n_problems=200, samples=4)])
+def test_what_a_total_leaves_out_stands_beside_it(fits: Fits, asked: Evaluation | None) -> None:
+    plan = Planner(fits, None, RECIPE, SLOW, evaluation=asked).allocate(Budget(usd=60))
+    (total,) = (line for line in plan.summary().splitlines() if line.startswith("in total"))
+    assert f"${plan.costs['usd']:,.2f}" in total
+    assert plan.evaluation_counted == (asked is not None)
+    assert (f"${plan.breakdown['evaluation']['usd']:,.2f}" in total) == (not plan.evaluation_counted)
+
+
 def test_evaluation_is_counted_thinned_and_carried_into_the_run(fits: Fits) -> None:
     asked = Evaluation(every_steps=5, samples=8, n_problems=200, temperature=1.0)
     planner = Planner(fits, None, RECIPE, SLOW, evaluation=asked)

@@ -15,6 +15,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Hardware, Plan, Planner, RunSet, Throughput, fit, published_prior
+from isocompute_sdk.phrases import chance_text
 from isocompute_sdk.planning import change_plan
 from isocompute_sdk.planning.plan import VERDICTS
 from isocompute_sdk.reporting.wording import instead
@@ -96,6 +97,13 @@ def test_n_that_hardly_matters_is_no_recommendation() -> None:
     assert plan_of(alike, "3M", seeds=3).verdict.kind == "hardly-matters"
 
 
+def test_where_n_hardly_matters_no_run_at_the_edge_is_asked_for(repository: Path) -> None:
+    fits = fit(iso.read(repository / "benchmarks" / "data" / "smollm2" / "sweep" / "smollm2-long.csv"))
+    plan = Planner(fits).allocate("1M", mode="conservative")
+    assert plan.verdict.kind == "hardly-matters"
+    assert {"best-group-size-at-grid-edge"} == codes(fits) - codes(plan)
+
+
 def test_where_the_octave_above_the_grid_may_be_best_it_is_measured_first() -> None:
     plan = plan_of(lambda n, c: 0.2 + 0.08 * np.log2(n) * -np.expm1(-c / (2e3 * n)), "5M")
     assert plan.verdict.kind in ("measure-first", "likely")
@@ -129,7 +137,7 @@ def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
     assert plan.fits is not None
     odds = plan.fits.group_size_odds(plan.compute)
     most = odds.group_size[int(np.argmax(odds.probability_best))]
-    assert f"n = {most} ({odds.probability_best.max():.0%})" in plan.verdict.odds
+    assert f"n = {most} ({chance_text(odds.probability_best.max())})" in plan.verdict.odds
     assert ("cannot decide" in plan.verdict.sentence) == (plan.verdict.kind == "undecided")
 
 
@@ -139,7 +147,7 @@ def test_the_octave_above_the_grid_is_named_as_a_rival_also_where_it_may_not_be_
     told = [planner.allocate("4.08M", spend="all", slots=0, beyond_grid=n).verdict.odds for n in (0, 1)]
     for odds in told:
         assert "1024 (" in odds
-        assert sum(map(int, re.findall(r"\((\d+)%\)", odds))) >= 79
+        assert sum(map(int, re.findall(r"\((\d+) %\)", odds))) >= 79
 
 
 def test_a_failed_backtest_lowers_the_verdict(clear: Plan) -> None:
@@ -167,7 +175,7 @@ def test_a_flat_end_means_stop_spending_where_the_budget_is_near_the_runs(stoppi
     assert plan.rollouts < 0.9 * 15e6
     assert plan.stopping is not None
     assert f"{plan.stopping.gain:.3f}" in plan.verdict.sentence
-    assert f"{plan.stopping.chance_of_more:.0%}" in plan.verdict.sentence
+    assert chance_text(plan.stopping.chance_of_more) in plan.verdict.sentence
     far = plan_of(flat_and_peaked, "60M", seeds=2)
     assert far.verdict.kind != "stop-spending"
     assert far.rollouts < 60e6
@@ -231,11 +239,12 @@ def test_a_difference_that_is_decided_is_no_near_tie() -> None:
         if other.group_size > 64:
             # An n that was never run is not called equal.
             assert other.kind == "close", other
+            assert f"n = {other.group_size} ({other.predicted_reward:.3f}), above" in plan.summary()
             continue
         assert (low > 0 or high < 0) == (other.kind == "close"), other
         # The comparison says the same.
         found = planner.compare((other.group_size, 32, other.update_steps), "1M")
-        assert ("as good as" in found.verdict) <= (other.kind == "near-tie")
+        assert ("about equal" in found.verdict) <= (other.kind == "near-tie")
     assert min(kinds["close"]) <= 64
     assert kinds["near-tie"]
 
@@ -421,11 +430,12 @@ def test_at_the_top_of_the_range_nothing_is_left_to_gain(make_runs: Make) -> Non
     def solved(n: int, bp: int, c: float) -> float:
         return round(1.0 - 0.6 * float(np.exp(-c / 2e4)), 2)
 
-    best = Planner(fit(make_runs(solved, LEVELS, np.linspace(0.0, 4e5, 21)), draws=80)).allocate("300k")
-    assert best.gains_nothing
-    assert instead(best) is None
-    assert best.approval is not None
-    assert "nothing is left to gain" in best.approval.reason
+    planner = Planner(fit(make_runs(solved, LEVELS, np.linspace(0.0, 4e5, 21)), draws=80))
+    for best in (planner.allocate("300k"), planner.allocate("8M")):
+        assert best.gains_nothing
+        assert instead(best) is None
+        assert best.approval is not None
+        assert best.approval.reason.endswith("nothing is left to gain")
 
 
 def test_the_only_n_that_the_limits_allow_is_called_that(close_runs: Planner) -> None:
