@@ -60,7 +60,8 @@ def audit(
         emit_json(found.to_dict())
         return
     say(found.summary(terminal().width))
-    if found.next_budget is not None:
+    # Runs of several groups are not planned together.
+    if found.next_budget is not None and len(found.groups) == 1:
         budget = short(found.next_budget)
         asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", f"--budget {budget}")
         say(f"whether a further run is worth its cost before one of {budget} rollouts: {asked}")
