@@ -175,7 +175,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
     command = ""
     text = f"{say.sentence(approval.reason)} "
     if plan.approved_cost:
-        text += f"Approved are {plan.approved_cost}. "
+        text += f"Approved: {plan.approved_cost}. "
     if approval.finding:
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
