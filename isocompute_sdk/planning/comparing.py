@@ -160,7 +160,19 @@ class PlanComparison(Answer):
         apart, known = d.low > 0 or d.high < 0, not math.isnan(d.low)
         if not apart and abs(d.mean) <= tie and (not known or max(abs(d.low), abs(d.high)) <= 2 * tie):
             text += ", about equal"
-        return text if self.probability is None else f"{text}, higher with probability {chance_text(self.probability)}"
+        if self.probability is not None:
+            text += f", higher with probability {chance_text(self.probability)}"
+        return f"{text}; {self.outside}" if self.outside else text
+
+    @property
+    def outside(self) -> str:
+        """That the configuration's n lies outside those that were run, and what it is judged by; else empty."""
+        if self.plan.fits is None:
+            return ""
+        smallest, largest = self.plan.fits.group_size_range
+        near = min(max(self.group_size, smallest), 2 * largest)
+        judged = "" if near == self.group_size else f", and is judged by the curve of n = {near}"
+        return "" if smallest <= self.group_size <= largest else f"n = {self.group_size} was not run{judged}"
 
     @property
     def _named(self) -> str:

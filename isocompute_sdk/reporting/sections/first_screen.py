@@ -253,6 +253,7 @@ def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing 
         return [Fact(label, "none", "today's configuration is the plan")], None
     d, theirs = found.difference, found.configuration_reward.mean
     what = f"M = {found.update_steps:,} at the same budget, predicted {theirs:.3f}"
+    what += f"; {found.outside}" if found.outside else ""
     interval = f"80 % {say.ends((d.low, d.high))}; " if found.probability is not None else ""
     facts = [Fact(label, say.difference(plan.predicted_reward, theirs), f"{interval}{what}")]
     if found.probability is not None:
