@@ -195,7 +195,7 @@ class Audit(Saved):
 
     @property
     def next_budget(self) -> float | None:
-        """Rollouts to ask about next: twice the longest run whose n may be the best; None where none is open."""
+        """The budget to ask about next, in rollouts: twice the longest undecided run. None if every run is decided."""
         runs = [run for group in self.groups for run in group.runs if run.group_size > 1]
         return max((2 * run.rollouts for run in runs if run.standing in ("undecided", "alone")), default=None)
 

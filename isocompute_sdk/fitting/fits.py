@@ -54,6 +54,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, short
 from isocompute_sdk.records.comparable import RunSettings
 from isocompute_sdk.records.reward_metrics import no_rise_note
+from isocompute_sdk.records.runset import RunSet
 from isocompute_sdk.tolerances import Tolerances
 
 if TYPE_CHECKING:
@@ -185,6 +186,11 @@ class Fits(Saved):
         if self.curves or law is None or law.x_range is None:
             return max((c.last_compute for c in self.curves.values()), default=None)
         return float(10.0 ** law.x_range[1])
+
+    @cached_property
+    def size_by_run(self) -> Mapping[str, int]:
+        """Group size by run id; empty without runs."""
+        return {} if self.runs is None else {run.run_id: run.group_size for run in RunSet.from_dict(self.runs).runs()}
 
     @cached_property
     def best_level(self) -> Measured | None:

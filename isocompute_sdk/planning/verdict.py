@@ -16,7 +16,6 @@ from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.plan_parts import Approval, Stopping, Verdict, Worth
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 
 DECIDED, LIKELY = 0.65, 0.4
@@ -221,10 +220,8 @@ def approval_of(plan: Plan) -> Approval:
 def _collapse(plan: Plan, fits: Fits) -> tuple[float, str] | None:
     """Rollouts at which a run of the plan's n was best before it collapsed, and the run; None without one."""
     runs: Mapping[str, Any] = next((note.data["runs"] for note in fits.notes if note.code == "collapsed-run"), {})
-    if not runs or fits.runs is None:
-        return None
-    here = {run.run_id for run in RunSet.from_dict(fits.runs).runs() if run.group_size == plan.group_size}
-    return min(((float(best["rollouts"]), run) for run, best in runs.items() if run in here), default=None)
+    here = {run: best for run, best in runs.items() if fits.size_by_run.get(run) == plan.group_size}
+    return min(((float(best["rollouts"]), run) for run, best in here.items()), default=None)
 
 
 def _as_shown(times: float) -> float:
