@@ -16,7 +16,16 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch
 from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, BestAtK, PreparedRun, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, bin_covariance, fit_surface, run_curve, run_share
+from isocompute_sdk.fitting.surface.posterior import (
+    DEFAULT_DRAWS,
+    RunFunction,
+    bin_covariance,
+    by_shape,
+    fit_surface,
+    run_reward,
+    run_share,
+    run_slopes,
+)
 from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
 from isocompute_sdk.fitting.surface.surface import Declines, Surface, logistic
 from isocompute_sdk.notes import Note
@@ -81,28 +90,17 @@ def _for_run(surface: Surface, run: PreparedRun, rng: np.random.Generator) -> Su
     whiten, shape_D = np.linalg.inv(np.linalg.cholesky(bin_covariance(run))), np.array(surface.shape_D)
     noise_DT = rng.standard_normal((len(curve_D4), len(run.reward_J) + 2))
 
-    def curves(effects_K2: Array, index: Indices) -> tuple[Array, Array]:
-        value, slopes = np.empty((len(index), len(run.reward_J))), np.empty((len(index), 6, len(run.reward_J)))
-        for name in dict.fromkeys(surface.shape_D):
-            chosen = shape_D[index] == name
-            value[chosen], slopes[chosen] = run_curve(
-                name,
-                curve_D4[index[chosen]],
-                effects_K2[chosen],
-                run.log_compute_J,
-                layout.top,
-                surface.run_share,
-                surface.run_midpoint,
-            )
-        return value, slopes
+    def of_run(function: RunFunction, effects_K2: Array, index: Indices) -> Array:
+        scales = (layout.top, surface.run_share, surface.run_midpoint)
+        return by_shape(function, shape_D[index], curve_D4[index], effects_K2, run.log_compute_J, *scales)
 
     def residual(effects_K2: Array, index: Indices) -> Array:
-        off = (curves(effects_K2, index)[0] - run.reward_J) @ whiten.T
+        off = (of_run(run_reward, effects_K2, index) - run.reward_J) @ whiten.T
         return np.concatenate([off, effects_K2], axis=1) - noise_DT[index]
 
     def jacobian(effects_K2: Array, index: Indices) -> Array:
         own = np.broadcast_to(np.eye(2), (len(index), 2, 2))
-        return np.concatenate([curves(effects_K2, index)[1][:, 4:] @ whiten.T, own], axis=2)
+        return np.concatenate([of_run(run_slopes, effects_K2, index)[:, 4:] @ whiten.T, own], axis=2)
 
     drawn_D2 = least_squares_batch(residual, jacobian, np.zeros((len(curve_D4), 2))).parameters_NP
     won_D = logistic(curve_D4[:, 1])

@@ -7,7 +7,7 @@ explains the sweep.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -26,7 +26,7 @@ from isocompute_sdk.fitting.surface.prior import (
     sample_declines,
     sample_second_rise,
 )
-from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Layout, Surface, curve_and_slopes, logistic
+from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Layout, Surface, curve, curve_and_slopes, logistic
 
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
@@ -292,27 +292,17 @@ class _Problem:
         spread_M = np.linalg.slogdet(self.precision(found.parameters_NP))[1]
         return -0.5 * found.sse_N + self.log_scale_M - 0.5 * spread_M
 
-    def curves(self, theta: Array, member: Indices) -> tuple[Array, Array]:
-        """Rewards of the runs, shape (K, R, J), and their slopes (K, R, 6, J), as `run_curve`."""
+    def of_runs(self, function: RunFunction, theta: Array, member: Indices) -> Array:
+        """`run_reward` of the runs, shape (K, R, J), or their `run_slopes` (K, R, 6, J)."""
         data, prior, size = self.data, self.prior, self.data.layout.size
         curves_KR4 = np.einsum("rcp,kp->krc", data.design_R4P, theta[:, :size])
         effects_KR2 = theta[:, size:].reshape(len(theta), -1, 2)
-        value = np.empty((len(theta), *data.reward_RJ.shape))
-        slopes = np.empty((len(theta), len(data.reward_RJ), 6, data.reward_RJ.shape[1]))
-        for shape, chosen in self._by_shape(member):
-            value[chosen], slopes[chosen] = run_curve(
-                shape,
-                curves_KR4[chosen],
-                effects_KR2[chosen],
-                data.log_compute_RJ,
-                data.layout.top,
-                prior.run_share,
-                prior.run_midpoint,
-            )
-        return value, slopes
+        shape_K = np.array([m.shape for m in self.members])[member]
+        scales = (data.layout.top, prior.run_share, prior.run_midpoint)
+        return by_shape(function, shape_K, curves_KR4, effects_KR2, data.log_compute_RJ, *scales)
 
     def _residual(self, theta: Array, member: Indices) -> Array:
-        value = self.curves(theta, member)[0] - self.data.reward_RJ
+        value = self.of_runs(run_reward, theta, member) - self.data.reward_RJ
         of_data = (self.whiten_RJJ @ value[..., None])[..., 0].reshape(len(theta), -1)
         of_prior = (self.prior_MSQ[member] @ theta[:, :, None])[:, :, 0] - self.wanted_MS[member]
         return np.concatenate([of_data, of_prior], axis=1)
@@ -321,7 +311,7 @@ class _Problem:
         data = self.data
         runs, size = data.design_R4P.shape[0], data.design_R4P.shape[2]
         # Only six numbers per run enter its curve: their products are formed first, then mapped to parameters.
-        whitened = self.curves(theta, member)[1] @ self.whiten_RJJ.transpose(0, 2, 1)
+        whitened = self.of_runs(run_slopes, theta, member) @ self.whiten_RJJ.transpose(0, 2, 1)
         inner = whitened @ np.ascontiguousarray(whitened.transpose(0, 1, 3, 2))
         of_data = residual[:, : data.reward_RJ.size].reshape(len(theta), *data.reward_RJ.shape)
         pull = (whitened @ of_data[..., None])[..., 0]
@@ -339,16 +329,40 @@ class _Problem:
         gradient[:, size:] += pull[:, :, 4:].reshape(len(theta), -1)
         return normal, gradient
 
-    def _by_shape(self, member: Indices) -> list[tuple[str, npt.NDArray[np.bool_] | slice]]:
-        names = np.array([m.shape for m in self.members])[member]
-        found = list(dict.fromkeys(names.tolist()))
-        return [(name, slice(None) if len(found) == 1 else names == name) for name in found]
+
+RunFunction = Callable[[str, Array, Array, Array, float, float, float], Array]
+"""`run_reward` or `run_slopes`."""
 
 
-def run_curve(
+def by_shape(
+    function: RunFunction,
+    shape_K: npt.NDArray[np.str_],
+    curves_K4: Array,
+    effects_K2: Array,
+    log_compute_J: Array,
+    top: float,
+    share: float,
+    midpoint: float,
+) -> Array:
+    """The function of runs whose curves are of different shapes."""
+    names = list(dict.fromkeys(shape_K.tolist()))
+    if len(names) == 1:
+        return function(names[0], curves_K4, effects_K2, log_compute_J, top, share, midpoint)
+    places = [np.flatnonzero(shape_K == name) for name in names]
+    parts = [
+        function(name, curves_K4[at], effects_K2[at], log_compute_J, top, share, midpoint)
+        for name, at in zip(names, places, strict=True)
+    ]
+    found = np.empty((len(shape_K), *parts[0].shape[1:]))
+    for at, part in zip(places, parts, strict=True):
+        found[at] = part
+    return found
+
+
+def run_reward(
     shape: str, curves_4: Array, effects_2: Array, log_compute_J: Array, top: float, share: float, midpoint: float
-) -> tuple[Array, Array]:
-    """Rewards of runs that differ from the curves of their configurations.
+) -> Array:
+    """Rewards of runs that differ from the curves of their configurations, shape (..., J).
 
     Args:
         shape: one of `UNIT_SHAPES`.
@@ -358,13 +372,17 @@ def run_curve(
         top: upper bound of the metric.
         share: standard deviation of the gain, relative, where much of the headroom is left.
         midpoint: standard deviation of m.
-
-    Returns:
-        Rewards (..., J), and their slopes in R0, a, m, ln h and the two effects (..., 6, J).
     """
-    own_4 = curves_4.copy()
-    own_4[..., 2] += midpoint * effects_2[..., 1]
-    value, slopes_4 = curve_and_slopes(shape, own_4[..., None, :], log_compute_J, top)
+    value = curve(shape, _moved(curves_4, effects_2, midpoint), log_compute_J, top)
+    factor = 1.0 + run_share(share, logistic(curves_4[..., 1])[..., None]) * effects_2[..., :1]
+    return curves_4[..., :1] + (value - curves_4[..., :1]) * factor
+
+
+def run_slopes(
+    shape: str, curves_4: Array, effects_2: Array, log_compute_J: Array, top: float, share: float, midpoint: float
+) -> Array:
+    """Derivatives of `run_reward` by R0, a, m, ln h and the two effects, shape (..., 6, J)."""
+    value, slopes_4 = curve_and_slopes(shape, _moved(curves_4, effects_2, midpoint), log_compute_J, top)
     won = logistic(curves_4[..., 1])[..., None]
     share_1, more = run_share(share, won), effects_2[..., :1]
     gain, factor = value - curves_4[..., :1], 1.0 + share_1 * more
@@ -374,7 +392,14 @@ def run_curve(
     slopes[..., 1, :] -= (won > 1.0 - NEAR_TOP) * share / NEAR_TOP * won * (1.0 - won) * more * gain
     slopes[..., 4, :] = share_1 * gain
     slopes[..., 5, :] = midpoint * slopes[..., 2, :]
-    return curves_4[..., :1] + gain * factor, slopes
+    return slopes
+
+
+def _moved(curves_4: Array, effects_2: Array, midpoint: float) -> Array:
+    """The curves with the midpoints of their runs, shape (..., 1, 4)."""
+    own_4 = curves_4.copy()
+    own_4[..., 2] += midpoint * effects_2[..., 1]
+    return own_4[..., None, :]
 
 
 def run_share(usual: float, won: Array) -> Array:
@@ -389,11 +414,11 @@ def _reweighted(data: Data, problem: _Problem, found: BatchedFit) -> tuple[Data,
         The data, and the shift of each run that is named as outlying (0 for the others).
     """
     best = np.array([np.argmin(found.sse_N)])
-    value, slopes = problem.curves(found.parameters_NP[best], best)
+    value_RJ = problem.of_runs(run_reward, found.parameters_NP[best], best)[0]
     # As if the runs' effects were noise, so that a run is judged by all that it is off.
-    effects_R2J = slopes[0, :, 4:]
+    effects_R2J = problem.of_runs(run_slopes, found.parameters_NP[best], best)[0, :, 4:]
     effect_R2 = found.parameters_NP[best[0], data.design_R4P.shape[2] :].reshape(-1, 2)
-    off_RJ = value[0] - data.reward_RJ - np.einsum("rej,re->rj", effects_R2J, effect_R2)
+    off_RJ = value_RJ - data.reward_RJ - np.einsum("rej,re->rj", effects_R2J, effect_R2)
     covariance = data.noise_RJJ + effects_R2J.transpose(0, 2, 1) @ effects_R2J
     whiten_RJJ = np.linalg.inv(np.linalg.cholesky(covariance))
     residual = (whiten_RJJ @ off_RJ[..., None])[..., 0]
