@@ -172,7 +172,6 @@ def shown() -> Iterator[str]:
             if (number := missing(block, run(folder, *words.split()))) is not None:
                 yield f"{name}: {number} does not come out of isocompute {words}"
         run(folder, *f"report {corpus} --figure backtest -o backtest.svg".split())
-        run(folder, *f"report {corpus} --figure coverage -o coverage.svg".split())
         run(folder, *f"report {paper} --figure sensitivity-n -o sensitivity_n.svg".split())
         model = f"report {DATA}/smollm2/sweep/smollm2-easy.csv --figure curves --metric avg@4 -o language_model.svg"
         run(folder, *model.split())

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from isocompute_sdk import api
 from isocompute_sdk.campaigns.carrying_out import carry_out, given_up_notes, health_of, learned_nothing
+from isocompute_sdk.campaigns.comparison import Comparison, compare
 from isocompute_sdk.campaigns.control import controlling, study_changes
 from isocompute_sdk.campaigns.executors import (
     ClusterExecutor,
@@ -27,8 +28,6 @@ from isocompute_sdk.campaigns.executors import (
     registry as executors,
 )
 from isocompute_sdk.campaigns.pilot_rounds import DesignedPilot
-from isocompute_sdk.campaigns.scorecard import COMPARISON_FILE as COMPARISON
-from isocompute_sdk.campaigns.scorecard import Comparison, compare
 from isocompute_sdk.campaigns.study_runs import StudyRuns
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
@@ -47,7 +46,8 @@ from isocompute_sdk.training.backend import Backend, follow, needs_of
 Stage = Literal["pilot", "sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
 """Called when a stage begins, and repeatedly while its runs train."""
-SETTINGS, STUDY, FITS, PLAN, REFIT = "campaign.json", "study.yaml", "fits.json", "plan.json", "refit.json"
+SETTINGS, STUDY = "campaign.json", "study.yaml"
+FITS, PLAN, COMPARISON, REFIT = "fits.json", "plan.json", "comparison.json", "refit.json"
 """Files of the settings and of the stages."""
 RESULTS = (FITS, PLAN, COMPARISON, REFIT)
 MAX_SLOTS, DEFAULT_SLOTS = 8, 4

@@ -104,7 +104,7 @@ MOVED = {
     "published": "list published",
     "replan": "forecast",
     "schema": "list schema",
-    "scorecard": "report --predictions",
+    "scorecard": "report",
     "sweep": "run --prepare",
     "watch": "status --watch",
 }

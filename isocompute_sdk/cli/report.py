@@ -1,4 +1,4 @@
-"""`isocompute report`: the answer on one page, one figure, or predictions beside outcomes."""
+"""`isocompute report`: the answer on one page, or one figure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isocompute_sdk.cli.shared.planning_options import BudgetOptions, Compare
 from isocompute_sdk.cli.shared.reading_options import FittingOptions
 from isocompute_sdk.cli.shared.typed import without
 from isocompute_sdk.cli.shared.work_progress import WorkProgress
-from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.errors import SpecError
 from isocompute_sdk.phrases import printable
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o", "--json")
 """Options that commands on the page give anew."""
 USUAL, FIGURE = Path("report.html"), Path("figure.png")
-FITTED = ("curves", "allocation", "steps", "sensitivity-n", "backtest")
-MEASURED = ("evaluations", "coverage")
+FITTED = ("curves", "allocation", "sensitivity-n", "backtest")
+MEASURED = "evaluations"
 AUDITED = ("runs", "costs")
-FIGURES = (*FITTED, *MEASURED, *AUDITED)
+FIGURES = (*FITTED, MEASURED, *AUDITED)
 
 
 @with_option_groups
@@ -46,19 +46,7 @@ def report(
             "--figure",
             autocompletion=lambda: list(FIGURES),
             help=f"Draw one figure in place of the page. From runs, fits and plans: {', '.join(FITTED)}. From runs: "
-            f"{', '.join((*MEASURED, *AUDITED))}.",
-        ),
-    ] = None,
-    predictions: Annotated[
-        bool,
-        opt.option("Print each prediction below a folder with its outcome, instead of a page.", None, "--predictions"),
-    ] = False,
-    outcome: Annotated[
-        list[Path] | None,
-        opt.option(
-            "Runs that trained the saved plan: save their score next to it, and print all scores there.",
-            None,
-            "--outcome",
+            f"{', '.join((MEASURED, *AUDITED))}.",
         ),
     ] = None,
     output: Annotated[
@@ -82,9 +70,6 @@ def report(
     budgets, the backtest, the health of the runs and the launch script. Where something cannot be fitted or planned,
     the page says why.
 
-    Campaigns and quickstarts record how their prediction turned out; --outcome records it for a plan that you trained
-    yourself. --predictions lists every such record, and the plans that have none.
-
     Examples:
         isocompute report isocompute-quickstart
 
@@ -95,18 +80,11 @@ def report(
         isocompute report runs.csv --budget "500 usd" --throughput speed.yaml --usd-per-gpu-hour 2.5
 
         isocompute report plan.json --figure allocation -o allocation.pdf
-
-        isocompute report studies/plan.json --outcome runs/plan
-
-        isocompute report studies/ --predictions
     """
     from isocompute_sdk.reporting.drawing.html import write
     from isocompute_sdk.reporting.material import Asked, gather
     from isocompute_sdk.reporting.report import build
 
-    if predictions or outcome:
-        _predictions(source or [Path()], outcome, fitting, json=json)
-        return
     if figure is not None:
         from isocompute_sdk.plots import save_figure
 
@@ -151,35 +129,6 @@ def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, 
     return {name: value for name, value in given.items() if name not in default or value != default[name]}
 
 
-def _predictions(source: list[Path], outcome: list[Path] | None, fitting: FittingOptions, *, json: bool) -> None:
-    """Print predictions beside outcomes; first keep the score of a plan that was carried out."""
-    from isocompute_sdk.campaigns.scorecard import keep_score, read_scorecard
-
-    if len(source) != 1:
-        raise SpecError(
-            f"received {len(source)} sources; accepted: one folder, or one plan with --outcome", "Give one."
-        )
-    folder = source[0]
-    if outcome:
-        from isocompute_sdk.planning import Plan
-
-        metric = fitting.metric[0] if fitting.metric else Plan.load(folder).metric
-        for path in keep_score(folder, fitting.read(outcome, metric), fitting.eval_set):
-            if not json:
-                say(f"wrote {path}")
-        folder = folder.parent
-    found = read_scorecard(folder)
-    if json:
-        emit_json(found.to_dict())
-    else:
-        say(found.summary())
-    if not found.scores:
-        raise RecordError(
-            f"{folder} holds no prediction with an outcome, at any depth",
-            "Give the folder of a campaign, or a plan with the runs that carried it out (--outcome).",
-        )
-
-
 def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, planning: BudgetOptions) -> Axes:
     """Draw one figure of saved fits or a plan, or of runs: fitted where the figure needs it, planned with a budget."""
     from isocompute_sdk import plots
@@ -208,9 +157,8 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, plann
         pool = tuple(fitting.pool or ())
         found = audit(runs, metric, fitting.eval_set, pool=pool, bounds=fitting.bounds, rng=fitting.seed)
         return plots.plot(found, kind)
-    if kind in MEASURED:
-        named = {} if kind == "coverage" else {"metric": metric}
-        return plots.plot(fitting.read(source, metric), kind, eval_set=fitting.eval_set, **named)
+    if kind == MEASURED:
+        return plots.plot(fitting.read(source, metric), kind, metric=metric, eval_set=fitting.eval_set)
     found = fitting.fit(source)
     fits = found if isinstance(found, Fits) else found.first
     if planning.budget is None:

@@ -6,14 +6,12 @@ Of fits and plans:
 - `allocation`: n that plans choose at each budget with the range that holds the best n, or the law n*(C); in
   rollouts or tokens.
 - `reward_by_budget`: predicted reward of the plan for each budget.
-- `step_laws`: n*(M) and B_p*(M) at a fixed batch B.
 - `sensitivity_to_n`: predicted reward by n: what a wrong one costs.
 - `backtest`: prediction against outcome, the end of the runs hidden and predicted.
 
 Of runs, without a fit:
 
 - `evaluations`: every evaluation of one metric over compute, by n.
-- `coverage`: best@k and worst@k over compute, coverage and sharpening.
 - `logged`: any logged quantity of every run.
 
 Of others: `audit_runs` and `audit_costs` of a group of an audit, `forecast` of a forecast.
@@ -25,11 +23,11 @@ registered with pyplot, and matplotlib is imported only when something is drawn.
 """
 
 from isocompute_sdk.plots.audits import audit_costs, audit_runs, plot_group
-from isocompute_sdk.plots.best_n import allocation, reward_by_budget, step_laws
+from isocompute_sdk.plots.best_n import allocation, reward_by_budget
 from isocompute_sdk.plots.checks import backtest, sensitivity_to_n
 from isocompute_sdk.plots.curves import forecast, reward_curves
 from isocompute_sdk.plots.figures import plot
-from isocompute_sdk.plots.runs import coverage, evaluations, logged
+from isocompute_sdk.plots.runs import evaluations, logged
 from isocompute_sdk.plots.style import as_svg, figure_of, save_figure
 
 __all__ = [
@@ -38,7 +36,6 @@ __all__ = [
     "audit_costs",
     "audit_runs",
     "backtest",
-    "coverage",
     "evaluations",
     "figure_of",
     "forecast",
@@ -49,5 +46,4 @@ __all__ = [
     "reward_curves",
     "save_figure",
     "sensitivity_to_n",
-    "step_laws",
 ]

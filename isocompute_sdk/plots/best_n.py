@@ -1,4 +1,4 @@
-"""The best n by budget: what plans choose, the law of a fit, and the laws in steps at a fixed batch."""
+"""The best n by budget: what plans choose, or the law of a fit."""
 
 from __future__ import annotations
 
@@ -258,53 +258,3 @@ def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = Non
     _mark_last(ax, x, last)
     style.star(ax, plan.budget.amount, plan.predicted_reward, f"this plan: {plan.predicted_reward:.3f}")
     return ax
-
-
-STEP_LAWS = {
-    "group_size_vs_steps": "best group size $n^*$",
-    "problems_per_batch_vs_steps": "best problems per batch $B_p^*$",
-}
-
-
-@style.styled
-def step_laws(source: Fits | Plan, *, name: str | None = None, ax: Axes | None = None) -> Axes:
-    """n*(M) and B_p*(M) at a fixed batch B, a panel each, with their 80 % intervals if the fits have draws.
-
-    Args:
-        source: fits with laws in steps, or a plan made from them.
-        name: only this law, `group_size_vs_steps` or `problems_per_batch_vs_steps`.
-        ax: where to draw one law; a new figure by default.
-
-    Returns:
-        The axes; of two panels the first.
-
-    Raises:
-        FitError: the fits have no such law, with the reason.
-    """
-    fits, plan = split(source)
-    names = [one for one in STEP_LAWS if one in fits.laws] if name is None else [name]
-    if not names:
-        fits.law(next(iter(STEP_LAWS)))
-    for one in names:
-        if one not in STEP_LAWS:
-            raise FitError(f"{one!r} is no law in steps; accepted: {', '.join(STEP_LAWS)}", "Use one of these names.")
-        fits.law(one)
-    axes = [style.canvas(ax)] if ax is not None or len(names) == 1 else style.panels(len(names))
-    for one, panel in zip(names, axes, strict=False):
-        law = fits.law(one)
-        low, high = law.x_range or (1.0, max(4 * law.midpoint, 400.0))
-        grid = np.linspace(low, high, BAND_POINTS)
-        shown = [law.predict(grid)]
-        _draw(panel, Chosen(grid, shown[0], None, None, steps=False, what="law"))
-        planned = None
-        if plan is not None and low <= plan.update_steps <= high:
-            planned = plan.group_size if one.startswith("group") else plan.problems_per_batch
-            shown.append(np.array([planned], dtype=float))
-        style.size_axis(panel, min(map(np.min, shown)), max(map(np.max, shown)), STEP_LAWS[one])
-        batch = f" at B = {fits.rollouts_per_batch:,}" if fits.rollouts_per_batch else ""
-        panel.set_xlabel(f"update steps M{batch}")
-        panel.set_title(f"{'$n^*$(M)' if one.startswith('group') else '$B_p^*$(M)'}{batch}{whose(fits)}")
-        if plan is not None and planned is not None:
-            symbol = "n" if one.startswith("group") else "$B_p$"
-            style.star(panel, plan.update_steps, planned, f"plan: {symbol} = {planned}")
-    return axes[0]

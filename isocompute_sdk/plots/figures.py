@@ -12,7 +12,7 @@ from isocompute_sdk.fitting.forecast import Forecast
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import checks, runs
 from isocompute_sdk.plots.audits import audit_costs, audit_runs, fitted_group
-from isocompute_sdk.plots.best_n import allocation, step_laws
+from isocompute_sdk.plots.best_n import allocation
 from isocompute_sdk.plots.curves import forecast, reward_curves
 from isocompute_sdk.records import RunSet
 
@@ -31,15 +31,11 @@ def _costs_of_audit(audit: Audit, *, group: str | None = None, ax: Axes | None =
 OF_FITS: Mapping[str, Callable[..., Axes]] = {
     "curves": reward_curves,
     "allocation": allocation,
-    "steps": step_laws,
     "sensitivity-n": checks.sensitivity_to_n,
     "backtest": checks.backtest,
 }
 """Figures of fits and of plans, by kind."""
-OF_RUNS: Mapping[str, Callable[..., Axes]] = {
-    "evaluations": runs.evaluations,
-    "coverage": runs.coverage,
-}
+OF_RUNS: Mapping[str, Callable[..., Axes]] = {"evaluations": runs.evaluations}
 """Figures of runs, by kind."""
 OF_AUDIT: Mapping[str, Callable[..., Axes]] = {"runs": _runs_of_audit, "costs": _costs_of_audit}
 """Figures of an audit, by kind."""

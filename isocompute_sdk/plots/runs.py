@@ -1,9 +1,8 @@
-"""Runs without a fit: evaluations by n, coverage and sharpening, logged quantities."""
+"""Runs without a fit: evaluations by n, logged quantities."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.plots import style
-from isocompute_sdk.records import RunSeries, RunSet
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.reward_metrics import headline, measured_in
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 AT_END = 0.8
 """Values from this share of a run's compute on are averaged for the place of its label."""
-_K = re.compile(r"(?:best|worst)@(\d+)")
 
 
 @style.styled
@@ -41,7 +39,26 @@ def evaluations(
     metric, eval_set = _metric(runs, metric, eval_set)
     ax = style.canvas(ax)
     series = runs.series(metric, eval_set)
-    _draw(ax, series, metric)
+    seen = [(one, (one.rollouts_T > 0) & np.isfinite(one.value_T)) for one in series]
+    measured = [(one, one.rollouts_T[some], one.value_T[some]) for one, some in seen if some.any()]
+    if not measured:
+        raise FitError(
+            f"{metric} was only measured at step 0; needed: evaluations during training", "Log more of them."
+        )
+    many = sum(len(one.value_T) for one in series) > style.MANY
+    ends: dict[int, list[float]] = {}
+    last: dict[int, float] = {}
+    for one, x, y in measured:
+        colour, mark = style.look(one.group_size)
+        last[one.group_size] = max(last.get(one.group_size, 0.0), float(x[-1]))
+        style.points(ax, x, y, colour, mark, many=many)
+        ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.35 if many else 0.8, zorder=1.5)
+        ends.setdefault(one.group_size, []).append(float(y[x >= AT_END * x[-1]].mean()))
+    low, high = min(float(x[0]) for _, x, _ in measured), max(float(x[-1]) for _, x, _ in measured)
+    style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "sampling compute C (rollouts)")
+    ax.set_ylabel(metric)
+    style.clip_falls(ax, [(x, y, style.look(one.group_size)[0]) for one, x, y in measured])
+    style.name_sizes(ax, ends, last)
     ax.set_title(metric + ("" if eval_set is None else f" on {eval_set}"))
     return ax
 
@@ -55,44 +72,6 @@ def _metric(runs: RunSet, metric: str | None, eval_set: str | None) -> tuple[str
             f"no reward among the metrics {', '.join(runs.metrics)}; needed: a column such as avg@4", "Name the metric."
         )
     return chosen[0], eval_set or chosen[1]
-
-
-def _measured(series: Iterable[RunSeries], metric: str) -> list[tuple[RunSeries, Array, Array]]:
-    """Compute and reward of every run that was evaluated during training."""
-    found: list[tuple[RunSeries, Array, Array]] = []
-    for one in series:
-        seen = (one.rollouts_T > 0) & np.isfinite(one.value_T)
-        if seen.any():
-            found.append((one, one.rollouts_T[seen], one.value_T[seen]))
-    if not found:
-        raise FitError(
-            f"{metric} was only measured at step 0; needed: evaluations during training", "Log more of them."
-        )
-    return found
-
-
-def _axes(ax: Axes, measured: Sequence[tuple[RunSeries, Array, Array]], metric: str) -> None:
-    """Compute from the first evaluation to the last, and the metric."""
-    low, high = min(float(x[0]) for _, x, _ in measured), max(float(x[-1]) for _, x, _ in measured)
-    style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "sampling compute C (rollouts)")
-    ax.set_ylabel(metric)
-
-
-def _draw(ax: Axes, series: Sequence[RunSeries], metric: str) -> None:
-    """Points and lines of every run, with a label for every n at its mean end."""
-    many = sum(len(one.value_T) for one in series) > style.MANY
-    measured = _measured(series, metric)
-    ends: dict[int, list[float]] = {}
-    last: dict[int, float] = {}
-    for one, x, y in measured:
-        colour, mark = style.look(one.group_size)
-        last[one.group_size] = max(last.get(one.group_size, 0.0), float(x[-1]))
-        style.points(ax, x, y, colour, mark, many=many)
-        ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.35 if many else 0.8, zorder=1.5)
-        ends.setdefault(one.group_size, []).append(float(y[x >= AT_END * x[-1]].mean()))
-    _axes(ax, measured, metric)
-    style.clip_falls(ax, [(x, y, style.look(one.group_size)[0]) for one, x, y in measured])
-    style.name_sizes(ax, ends, last)
 
 
 Logged = tuple[str, int, Array, Array]
@@ -131,38 +110,3 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
     ax.set_title(title)
     style.name_sizes(ax, ends, last)
     return ax
-
-
-@style.styled
-def coverage(runs: RunSet, *, k: int | None = None, eval_set: str | None = None, ax: Axes | None = None) -> Axes:
-    """best@k and worst@k over compute, a panel each: does training find new answers or sharpen those it has?
-
-    best@k (one of k samples is right) is coverage, worst@k (all are) sharpening (paper, section 5).
-
-    Args:
-        runs: runs that log best@k, worst@k or both.
-        k: samples. None: the largest that is there.
-        eval_set: set they were measured on; needed where there are several.
-        ax: axes for one of them, best@k first; a new figure by default.
-
-    Returns:
-        The axes; of two panels the first.
-
-    Raises:
-        FitError: neither was logged.
-    """
-    there = {int(found[1]) for metric in runs.metrics if (found := _K.fullmatch(metric))}
-    k = max(there, default=0) if k is None else k
-    wanted = [metric for metric in (f"best@{k}", f"worst@{k}") if metric in runs.metrics]
-    if not wanted:
-        raise FitError(
-            f"no best@{k or 'k'} or worst@{k or 'k'} among the metrics {', '.join(runs.metrics)}; needed: columns such "
-            "as best@4 and worst@4",
-            "Log them, or compute them from single rewards with best_at_k and worst_at_k.",
-        )
-    axes = [ax] if ax is not None else style.panels(len(wanted))
-    found = {metric: runs.series(metric, eval_set) for metric in wanted}
-    for panel, metric in zip(axes, wanted, strict=False):
-        _draw(panel, found[metric], metric)
-        panel.set_title(f"{metric}: {'coverage' if metric.startswith('best') else 'sharpening'}")
-    return axes[0]

@@ -17,7 +17,7 @@ from isocompute_sdk.auditing import Audit
 from isocompute_sdk.auditing import audit as conduct_audit
 from isocompute_sdk.auditing.result import AUDIT
 from isocompute_sdk.campaigns import campaign as campaigns
-from isocompute_sdk.campaigns.scorecard import COMPARISON, Comparison
+from isocompute_sdk.campaigns.comparison import COMPARISON, Comparison
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isocompute_sdk.campaigns.scorecard import Comparison
+from isocompute_sdk.campaigns.comparison import Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
+from isocompute_sdk.campaigns.comparison import compare
 from isocompute_sdk.campaigns.executors import LocalExecutor
-from isocompute_sdk.campaigns.scorecard import compare
 from isocompute_sdk.errors import PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store

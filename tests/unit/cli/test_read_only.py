@@ -45,7 +45,6 @@ LINES = (
     f"status {RUNS}",
     "status {logs} --set n=8 --set problems_per_batch=32",
     "stop --help",
-    "report {study} --predictions",
     "list backends",
     "list schema study",
     "list sweeps",

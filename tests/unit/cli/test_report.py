@@ -30,7 +30,7 @@ def table(path: Path) -> Path:
 
 def test_figures_of_a_table_and_of_what_is_saved(isocompute: Command, tmp_path: Path) -> None:
     runs = table(tmp_path / "runs.csv")
-    ok(isocompute("report", runs, "--figure", "coverage", "-o", "a.svg"))
+    ok(isocompute("report", runs, "--figure", "evaluations", "--metric", "worst@4", "-o", "a.svg"))
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
     ok(isocompute("allocate", runs, "--budget", "2M", "--output", "plan.json"))
     said = json.loads(ok(isocompute("report", "plan.json", "--figure", "allocation", "-o", "b.pdf", "--json")).stdout)

@@ -144,7 +144,7 @@ def test_every_command_takes_the_same_words_for_columns(isocompute: Command, tmp
         assert "'iteration'" in done.stderr, command
 
 
-def test_a_probe_and_a_scorecard_read_tables_of_strangers(isocompute: Command, tmp_path: Path) -> None:
+def test_a_measurement_of_speed_reads_tables_of_strangers(isocompute: Command, tmp_path: Path) -> None:
     table = eight_runs("accuracy").assign(
         took=lambda rows: 20 + rows["num_generations"] * 16 / 10 + rows["step"] % 3 / 100
     )
@@ -154,10 +154,7 @@ def test_a_probe_and_a_scorecard_read_tables_of_strangers(isocompute: Command, t
     measured = json.loads(done.stdout)
     assert measured["step_overhead_seconds"] == pytest.approx(20, rel=0.1)
     assert measured["rollouts_per_second"] == pytest.approx(10, rel=0.1)
-    ok(isocompute("allocate", "t.csv", *words, "--metric", "accuracy", "--budget", "100k", "-o", "plan.json"))
-    scored = isocompute("report", "plan.json", "--outcome", "t.csv", *words, "--json")
-    assert "no column group_size" not in scored.stderr
-    refused = isocompute("report", "plan.json", "--outcome", "t.csv")
+    refused = isocompute("doctor", "--speed", "t.csv", "--gpus", 1, "--seconds", "took")
     assert refused.returncode == 1
     assert "--rename G=group_size" in refused.stderr
 

@@ -259,8 +259,8 @@ def test_a_law_is_drawn_over_its_points(fits: Fits) -> None:
 @pytest.mark.parametrize("name", iso.list_published())
 def test_every_published_law_can_be_drawn(name: str) -> None:
     fits = iso.published(name)
-    for law in fits.laws:
-        assert (plots.allocation(fits) if law == "group_size" else plots.step_laws(fits, name=law)).lines
+    if "group_size" in fits.laws:
+        assert plots.allocation(fits).lines
 
 
 def test_laws_in_tokens_have_tokens_on_the_axis() -> None:
@@ -273,24 +273,9 @@ def test_laws_in_tokens_have_tokens_on_the_axis() -> None:
     assert list(data_of(line(ax, "plan"))[0]) == [3e9]
 
 
-def test_laws_in_steps_have_a_panel_each_with_steps_on_the_axis() -> None:
-    source = iso.published(f"{EASY}:fixed-batch")
-    plan = iso.Planner(source).allocate("3M", rollouts_per_batch=8192)
-    for one in (source, plan):
-        panels = plots.step_laws(one).figure.axes
-        for ax, name in zip(panels, ("group_size_vs_steps", "problems_per_batch_vs_steps"), strict=True):
-            x, y = data_of(next(part for part in ax.lines if part.get_color() == style.INK))
-            np.testing.assert_allclose(y, source.law(name).predict(x))
-            assert "8,192" in ax.get_xlabel()
-    with pytest.raises(FitError, match="group_size"):
-        plots.step_laws(source, name="group_size")
-
-
 def test_nothing_to_draw_is_said(plan: Plan) -> None:
     with pytest.raises(FitError):
         plots.reward_curves(iso.published_prior())
-    with pytest.raises(FitError, match="group_size_vs_steps"):
-        plots.step_laws(iso.published(EASY))
     with pytest.raises(FitError):
         plots.allocation(replace(plan, fits=None))
 
@@ -348,8 +333,6 @@ def test_without_a_law_the_surfaces_own_best_n_is_drawn(surface: Fits) -> None:
     turning = replace(surface, laws={}, unsupported={"group_size": "the best n goes up and down with compute"})
     for source in (turning, iso.Planner(turning).allocate("3M")):
         assert plots.allocation(source).lines
-    with pytest.raises(FitError, match="group_size_vs_steps"):
-        plots.step_laws(turning)
 
 
 def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path, fits: Fits) -> None:

@@ -68,20 +68,6 @@ def test_a_forecast_is_drawn_with_the_evaluations_of_its_run(noisy: RunSet) -> N
     check_layout(figure_of(ax))
 
 
-def test_coverage_has_a_panel_for_best_and_one_for_worst(noisy: RunSet) -> None:
-    ax = plots.coverage(noisy)
-    panels = figure_of(ax).axes
-    assert [panel.get_ylabel() for panel in panels] == ["best@4", "worst@4"]
-    for panel in panels:
-        drawn = np.concatenate([y for _, y in marks(panel)])
-        np.testing.assert_array_equal(drawn, np.concatenate([s.value_T for s in noisy.series(panel.get_ylabel())]))
-    check_layout(figure_of(ax))
-    with pytest.raises(FitError, match="best@4"):
-        plots.coverage(noisy.filter(metric="avg@4"))
-    with pytest.raises(FitError, match="best@8"):
-        plots.coverage(noisy, k=8)
-
-
 def test_sensitivity_draws_predictions_and_their_range(fits: Fits) -> None:
     ax = plots.sensitivity_to_n(fits, compute=[1e5, 1e6], problems_per_batch=128)
     for compute, label in ((1e5, "C = 100k"), (1e6, "C = 1M")):

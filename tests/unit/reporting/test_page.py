@@ -15,7 +15,7 @@ import pytest
 from isocompute_sdk.auditing import audit
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, CampaignSettings
 from isocompute_sdk.campaigns.campaign import COMPARISON as COMPARISON_FILE
-from isocompute_sdk.campaigns.scorecard import COMPARISON, Comparison
+from isocompute_sdk.campaigns.comparison import COMPARISON, Comparison
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.traces import REWARD
