@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 KINDS = {
     "backends": "training frameworks with launch scripts",
-    "models": "models with published laws",
     "notes": "codes of notes: what each means and what to do",
     "published": "published laws",
     "schema": "JSON schemas of the files that you write and that commands save",
@@ -147,16 +146,6 @@ def _named(kind: str, known: Mapping[str, Any], name: str | None) -> dict[str, A
     return {name: known[name]}
 
 
-def _models(name: str | None, _: Path | None) -> Listed:
-    from isocompute_sdk import api
-
-    laws: dict[str, list[str]] = {}
-    for key in api.list_published():
-        laws.setdefault(str(api.published(key).model), []).append(key)
-    found = _named("models", laws, name)
-    return {"models": found}, [f"{model}: {', '.join(keys)}" for model, keys in found.items()]
-
-
 def notes() -> dict[str, tuple[str, str, str]]:
     """Severity, what happened and what to do, by code, from docs/notes.md."""
     file = resources("isocompute_sdk") / "notes.md"
@@ -264,7 +253,6 @@ def _indented(text: str, start: str = "  ") -> list[str]:
 
 TOPICS: dict[str, Callable[[str | None, Path | None], Listed]] = {
     "backends": _backends,
-    "models": _models,
     "notes": _notes,
     "published": _published,
     "schema": _schemas,
