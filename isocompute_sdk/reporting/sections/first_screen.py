@@ -269,7 +269,7 @@ def _lost(plan: Plan) -> list[Fact]:
         first, sizes = plan.next_runs, best_sizes(plan)
         detail = "with 80 % probability"
         if first is not None:
-            detail += f"; n = {plan.group_size} is expected to lose {first.regret_now:.3f} of the gain within reach"
+            detail += f"; any n is expected to lose {first.regret_now:.3f} or more"
         return [Fact("Best n", sizes, detail)] if sizes else []
     wrong = say.chance(1.0 - plan.odds.near_best)
     detail = f"expected, against the best n; more than {plan.tolerances.equal:g} with probability {wrong}"
