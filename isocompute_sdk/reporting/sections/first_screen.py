@@ -131,7 +131,7 @@ def _rule(plan: Plan) -> tuple[tuple[str, str], ...]:
         (
             "Approve up to a step",
             "where a run that gains nothing would pass, its floor being below the best so far, or above "
-            f"{FAR:g} x the largest run at any n: 2 x to test the prediction, half where no run was made",
+            f"{FAR:g} x the largest run at any n: 2 x to test the prediction, at most half without runs",
         ),
         ("Approve", "otherwise"),
     )
@@ -183,7 +183,8 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         text += "The table below names what to run. "
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
-        text, command = f"{text}Next, {what}:", material.asking(option)
+        command = material.instead(option)
+        text += f"Next, {what}:" if command else ""
     elif approval.kind != "do-not" and plan.stopping is not None and not material.assumed_budget:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
