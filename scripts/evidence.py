@@ -97,6 +97,7 @@ def forecast() -> Iterator[str]:
     """Forecasts from the first half of each run."""
     rows = [row for sweep in iso.sweeps() for row in bench("forecast").examine(sweep, 0.5)]
     yield from unlike("forecast.md", bench("forecast").table(rows))
+    yield from unsaid("forecast.md", f"Brier {short(bench('forecast').brier(rows))}")
     held = sum(row.held for row in rows)
     yield from unsaid("allocation.md", f"they hold {held} of {len(rows)} times")
     yield from unsaid("README.md", f"and {short(held / len(rows), 2)} of the forecasts of one run")

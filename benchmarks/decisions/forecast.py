@@ -41,6 +41,10 @@ class Row:
     last: float
     """Error of the last value."""
     line: float
+    flat: float
+    """Probability, as forecast, that the next doubling adds less than what counts as equal."""
+    rose: bool
+    """Whether the end of the run, as measured, lay that much above the forecast's start."""
 
 
 def examine(sweep: iso.RecordedSweep, share: float) -> Iterator[Row]:
@@ -62,13 +66,16 @@ def examine(sweep: iso.RecordedSweep, share: float) -> Iterator[Row]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 ratio = end / float(at[-1])
-                ahead = iso.forecast(runs, one.run_id, metric, to=ratio).at(ratio)
+                found = iso.forecast(runs, one.run_id, metric, to=ratio)
+            ahead = found.at(ratio)
             log, late = np.log(at[after]), value[after]
             half = slice(len(log) // 2, None)
             line = float(np.polyval(np.polyfit(log[half], late[half], 1), math.log(end)))
             last = float(late[-3:].mean())
             held = ahead.low <= true <= ahead.high
-            yield Row(about.group, about.family, one.run_id, ahead.reward - true, held, last - true, line - true)
+            errors = (ahead.reward - true, held, last - true, line - true)
+            rose = true - found.reward >= found.flat.worth
+            yield Row(about.group, about.family, one.run_id, *errors, found.flat.now, rose)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -85,6 +92,11 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def brier(rows: Sequence[Row]) -> float:
+    """Brier score of the probability that the next doubling adds something; with `--share 0.5` a run ends there."""
+    return float(np.mean([(1.0 - row.flat - row.rose) ** 2 for row in rows]))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
@@ -93,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--csv", type=Path, help="write every run here")
     given = parser.parse_args(arguments)
     rows = [row for sweep in iso.sweeps(given.sweeps) for row in examine(sweep, given.share)]
-    sys.stdout.write(f"{table(rows)}\n")
+    sys.stdout.write(f"{table(rows)}\nBrier score: {brier(rows):.3f}\n")
     if given.csv is not None:
         pl.DataFrame(rows).write_csv(given.csv)
     return 0

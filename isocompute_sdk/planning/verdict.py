@@ -191,8 +191,8 @@ def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
-    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only, or at most half without any run. Runs
-    are those of its n, or of the nearest that was run. Where one of its n collapsed, it is at twice that compute.
+    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only, or at most half without runs.
+    Runs are those of its n, or of the nearest that was run. Where one of its n collapsed, it is at twice that compute.
     """
     if against := _against(plan):
         return Approval("do-not", against)
@@ -233,8 +233,7 @@ def _collapse(plan: Plan, fits: Fits) -> tuple[float, str] | None:
 def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
     """The step of the check at a share of the plan, the reward expected there, and what one run in ten misses.
 
-    It is the last of the plan's own evaluations up to there, so that going on later repeats none: of a plan with few of
-    them, well before that share.
+    It is the last evaluation of the plan up to there, which may be well before that share.
     """
     every = plan.evaluation.every_steps or 1
     step = max(int(plan.update_steps * share), 1)

@@ -35,9 +35,7 @@ def _named_json(path: Path | None) -> Path | None:
 Json = Annotated[bool, option("Print one JSON document.", OUTPUT, "--json")]
 Save = Annotated[
     Path | None,
-    typer.Option(
-        "--output", "-o", help="Save the result here (JSON).", rich_help_panel=OUTPUT, callback=_named_json
-    ),
+    typer.Option("--output", "-o", help="Save the result here (JSON).", rich_help_panel=OUTPUT, callback=_named_json),
 ]
 Plot = Annotated[Path | None, option("Folder for pictures: reward_curves.png, allocation_law.png.", OUTPUT)]
 Verbose = Annotated[bool, option("Show all notes and details.", OUTPUT, "--verbose", "-v")]

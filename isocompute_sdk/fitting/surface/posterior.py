@@ -237,6 +237,8 @@ class _Problem:
     whiten_RJJ: Array
     prior_MSQ: Array
     wanted_MS: Array
+    prior_normal_MQQ: Array
+    """What the prior's rows add to the normal equations."""
     log_scale_M: Array
     """Log of the determinant of the prior's rows."""
 
@@ -249,7 +251,7 @@ class _Problem:
         weights = np.stack([np.pad(w, (0, effects)) for w, _ in rows])
         weights[:, -effects:, -effects:] = np.eye(effects)
         wanted = np.stack([np.pad(v, (0, effects)) for _, v in rows])
-        return cls(data, prior, members, whiten, weights, wanted, spread)
+        return cls(data, prior, members, whiten, weights, wanted, weights.transpose(0, 2, 1) @ weights, spread)
 
     @property
     def rows(self) -> int:
@@ -323,9 +325,8 @@ class _Problem:
         inner = whitened @ np.ascontiguousarray(whitened.transpose(0, 1, 3, 2))
         of_data = residual[:, : data.reward_RJ.size].reshape(len(theta), *data.reward_RJ.shape)
         pull = (whitened @ of_data[..., None])[..., 0]
-        prior = self.prior_MSQ[member]
-        normal = prior.transpose(0, 2, 1) @ prior
-        gradient = (residual[:, None, data.reward_RJ.size :] @ prior)[:, 0, :]
+        normal = self.prior_normal_MQQ[member]
+        gradient = (residual[:, None, data.reward_RJ.size :] @ self.prior_MSQ[member])[:, 0, :]
         stacked = data.design_R4P.reshape(-1, size)
         mapped = (inner[:, :, :, :4] @ data.design_R4P).reshape(len(theta), runs, 6, size)
         normal[:, :size, :size] += stacked.T @ mapped[:, :, :4].reshape(len(theta), -1, size)
