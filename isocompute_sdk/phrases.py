@@ -23,9 +23,15 @@ def short(value: float) -> str:
     return f"{value:.3g}"
 
 
+def two_digits(value: float) -> float:
+    """A multiple as `multiple` shows it: one number decides and is shown."""
+    return float(f"{value:.2g}")
+
+
 def multiple(value: float) -> str:
     """How many times something else: `2.8`, `1,300`."""
-    return f"{value:.2g}" if value < 99.5 else f"{float(f'{value:.2g}'):,.0f}"
+    shown = two_digits(value)
+    return f"{shown:.2g}" if shown < 100 else f"{shown:,.0f}"
 
 
 def small(value: float) -> str:

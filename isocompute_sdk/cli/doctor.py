@@ -110,8 +110,8 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    watch = " ".join(["isocompute status", *reading.sources(paths), "--watch --once"])
-    found = replace(found, runs=tuple(_with_falls(one, watch) for one in found.runs))
+    causes = " ".join(["isocompute forecast", *reading.sources(paths), "-v"])
+    found = replace(found, runs=tuple(_with_falls(one, causes) for one in found.runs))
     groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
@@ -128,7 +128,7 @@ def doctor(
         )
 
 
-def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
+def _with_falls(finding: RunFinding, causes: str) -> RunFinding:
     """The finding, with where the reward of its run fell, and the command that names causes."""
     from isocompute_sdk.health.detectors import falls
     from isocompute_sdk.health.findings import FALLS
@@ -137,7 +137,7 @@ def _with_falls(finding: RunFinding, watch: str) -> RunFinding:
         return finding
     fell = falls(finding.runs, finding.metric).values()
     return finding.saying(
-        *((one.fall, f"{AFTER_A_FALL[FALLS[one.code]]}; {watch} names likely causes") for one in fell)
+        *((one.fall, f"{AFTER_A_FALL[FALLS[one.code]]}; {causes} names likely causes") for one in fell)
     )
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import unseen_plateaus
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import chance_text, counted, multiple, short
 from isocompute_sdk.planning.allocate import Choice, Resolved
@@ -16,7 +15,6 @@ from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import same_model
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.pricing import Candidate
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import Budget, Recipe, Throughput
 from isocompute_sdk.tolerances import NEAR
 
@@ -97,15 +95,12 @@ def declines(resolved: Resolved, choice: Choice) -> Iterator[Note]:
 
 
 def _went_on(fits: Fits, n: int, onset: float) -> str:
-    """The longest run of this n, if it had not fallen where rewards are said to begin to fall; else empty."""
-    if fits.runs is None or fits.passport is None:
+    """How far runs of this n went without a fall, if beyond where rewards are said to begin to fall; else empty."""
+    here = {run for run, size in fits.size_by_run.items() if size == n}
+    end = max((curve.last_compute for curve in fits.curves.values() if curve.group_size == n), default=0.0)
+    if fits.passport is None or not here or here & fits.passport.ends_left_out.keys() or end <= onset:
         return ""
-    runs = MeasuredRuns.of(RunSet.from_dict(fits.runs), fits.metric, fits.eval_set, stand_in=True)
-    here = [run for run in runs.for_surface(fits.compute) if run.group_size == n]
-    longest = max(here, key=lambda run: run.compute_T[-1], default=None)
-    if longest is None or longest.compute_T[-1] <= onset or longest.run_id in fits.passport.ends_left_out:
-        return ""
-    return f" So say runs of other n: {longest.run_id} had not fallen at C = {short(longest.compute_T[-1])}."
+    return f" So say runs of other n: none of n = {n} had fallen at C = {short(end)}."
 
 
 def extrapolation(ratio: float, what: str = "The plan's compute") -> Iterator[Note]:

@@ -138,10 +138,7 @@ def _budget(plan: Plan, given: Mapping[str, Any], batch: int) -> Budget:
     guess = plan.throughput.refusal(batch) if plan.throughput is not None and budget.timed else None
     if guess is not None:
         raise PlanError(guess, "Choose a batch near those, or measure others: isocompute run STUDY --probe.")
-    if budget.unit != plan.budget.unit:
-        return budget
-    deadline = plan.budget.deadline_hours if budget.deadline_hours is None else budget.deadline_hours
-    return budget.replace(deadline_hours=deadline, spent=plan.budget.spent if budget.spent is None else budget.spent)
+    return budget.in_place_of(plan.budget)
 
 
 def _with_steps(plan: Plan, given: Mapping[str, Any], n: int, problems: int, pricing: Pricing) -> Candidate:

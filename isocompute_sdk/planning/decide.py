@@ -316,7 +316,10 @@ def _binding(resolved: Resolved, choice: Choice) -> tuple[str, ...]:
             wanted = 2.0 * largest if above > here else None
         if wanted is not None and wanted > largest * 2**0.5:
             found.append("group_size_grid")
-    return (*dict.fromkeys(found), chosen.ends_by)
+    if choice.best.candidate.ends_by == "deadline":
+        # What a plan that stops sooner leaves is then less than the budget.
+        found.append("deadline")
+    return (*dict.fromkeys([*found, chosen.ends_by]),)
 
 
 def _best_rejected(resolved: Resolved, choice: Choice) -> Rejection | None:

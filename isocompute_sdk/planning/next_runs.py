@@ -103,7 +103,8 @@ class NextRuns(Saved):
     """n that is planned without these runs."""
     problems_per_batch_now: Count
     regret_now: NotNegative
-    """Expected reward lost at the target against the best n, if the budget is spent now."""
+    """Expected reward lost at the target against the best n, if the budget is spent now; without runs the least that
+    any n loses."""
     saving: NotNegative
     """Expected reward saved at the target by all runs together, less what their cost loses there."""
     reason: str

@@ -486,10 +486,11 @@ def _cost(plan: Plan) -> str:
     if budget.spent:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
+    late = "deadline" in plan.binding
     if plan.stopping is not None:
-        return f"{text} ({share:.0%}); the rest adds {small(plan.stopping.gain)} (--spend all)"
-    late = "; the deadline allows no more" if "deadline" in plan.binding else ""
-    return f"{text}, {share:.1%} of the budget{late}"
+        rest = f"the rest{' within the deadline' if late else ''} adds {small(plan.stopping.gain)}"
+        return f"{text} ({share:.0%}); {rest} (--spend all)"
+    return f"{text}, {share:.1%} of the budget{'; the deadline allows no more' if late else ''}"
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:

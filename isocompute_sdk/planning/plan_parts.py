@@ -31,7 +31,8 @@ class Verdict:
     doubts: tuple[str, ...] = ()
     """Codes of the notes for which no n counts as decided."""
     odds: str = ""
-    """Which n may be the best instead, and what is expected to be lost; empty where n is decided or has no odds."""
+    """Which n may be the best instead, and what is expected to be lost; empty where none is likelier and n is decided,
+    or without odds."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
-from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short, small
+from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short, small, two_digits
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Plan
@@ -55,7 +55,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     """The first that holds of: borrowed, undecided (no rise, one n), stop-spending, then by the odds of n."""
     fits, n = plan.fits, plan.group_size
     assert fits is not None, "a new plan holds its fits"
-    far = plan.extrapolation is not None and _as_shown(plan.extrapolation) > FAR
+    far = plan.extrapolation is not None and two_digits(plan.extrapolation) > FAR
     doubts = (*fits.doubts, *(("extrapolation-beyond-3x",) if far else ()))
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
@@ -128,32 +128,38 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
     is_open = near < DECIDED or bool(doubts)
+    chances = _by_chance(fits, odds)
+    likeliest = "" if chances[0][0] in (n, *plan.about_equal) else _chances(plan, chances)
     if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)):
-        what, left = ("", lost) if is_open else (f"; {TAKE}", "")
-        return Verdict("tie", tie + what, doubts, left), is_open
+        what, left = ("", [likeliest, lost]) if is_open else (f"; {TAKE}", [likeliest])
+        return Verdict("tie", tie + what, doubts, "; ".join(filter(None, left))), is_open
     if is_open:
         sentence = f"n = {n} {'has the highest expected reward' if here == odds.best() else 'is near the best'}"
         if kind == "undecided":
             sentence = f"these runs cannot decide n: {sentence}"
-        return Verdict(kind, sentence, doubts, f"{_chances(plan, odds)}; {lost}"), True
+        return Verdict(kind, sentence, doubts, f"{_chances(plan, chances)}; {lost}"), True
     best = float(odds.probability_best[here])
     sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance_text(best)}"
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {chance_text(1.0 - near)}"
     if n in (smallest, largest) and smallest != largest:
         sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
-    return Verdict("clear" if best >= LEVEL else "likely", sentence), False
+    return Verdict("clear" if best >= LEVEL else "likely", sentence, odds=likeliest), False
 
 
-def _chances(plan: Plan, odds: GroupSizeOdds) -> str:
-    """The n that are best with 80 % probability together, where no n is decided."""
-    assert plan.fits is not None, "a new plan holds its fits"
+def _by_chance(fits: Fits, odds: GroupSizeOdds) -> list[tuple[int, float]]:
+    """Every n with its probability of being the best, the likeliest first."""
     # What the candidates leave is the chance of the octave above the grid.
-    sizes_N = np.append(odds.group_size, 2 * plan.fits.group_size_range[1])
+    sizes_N = np.append(odds.group_size, 2 * fits.group_size_range[1])
     chance_N = np.append(odds.probability_best, 1.0 - odds.probability_best.sum())
     order = np.argsort(-chance_N, kind="stable")
-    needed = int(np.searchsorted(np.cumsum(chance_N[order]), LEVEL - 1e-9)) + 1
-    listed = [f"{sizes_N[i]} ({chance_text(float(chance_N[i]))})" for i in order[:needed]]
+    return list(zip(sizes_N[order].tolist(), chance_N[order].tolist(), strict=True))
+
+
+def _chances(plan: Plan, chances: Sequence[tuple[int, float]]) -> str:
+    """The n that are best with 80 % probability together."""
+    needed = int(np.searchsorted(np.cumsum([chance for _, chance in chances]), LEVEL - 1e-9)) + 1
+    listed = [f"{n} ({chance_text(chance)})" for n, chance in chances[:needed]]
     before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
     return f"n = {listed[0]} is most likely the best{_at_equal(plan)}{before}"
 
@@ -185,8 +191,8 @@ def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
-    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only, or half without any run. Runs
-    are those of its n, or of the nearest that was run. Where one of its n collapsed, it is at twice that compute.
+    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only, or at most half without runs.
+    Runs are those of its n, or of the nearest that was run. Where one of its n collapsed, it is at twice that compute.
     """
     if against := _against(plan):
         return Approval("do-not", against)
@@ -197,7 +203,7 @@ def approval_of(plan: Plan) -> Approval:
         return Approval("approve", "nothing speaks against it")
     nearest = min(fits.curves.values(), key=lambda c: (abs(np.log2(c.group_size / plan.group_size)), -c.last_compute))
     times = plan.compute / nearest.last_compute
-    reach, far = _as_shown(times), _as_shown(far)
+    reach, far = two_digits(times), two_digits(far)
     if (collapse := _collapse(plan, fits)) is not None and CHECK_AT * collapse[0] <= (1.0 - LAST) * plan.rollouts:
         told = f"{collapse[1]}, a run of this n, collapsed after C = {short(collapse[0])}"
         return Approval("check" if far <= FAR else "part", told, *_check(plan, CHECK_AT * collapse[0] / plan.rollouts))
@@ -224,13 +230,11 @@ def _collapse(plan: Plan, fits: Fits) -> tuple[float, str] | None:
     return min(((float(best["rollouts"]), run) for run, best in here.items()), default=None)
 
 
-def _as_shown(times: float) -> float:
-    """A multiple to the digits of `multiple`: one number decides and is shown."""
-    return float(f"{times:.2g}")
-
-
 def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
-    """The step of the evaluation at a share of the plan, the reward expected there, and what one run in ten misses."""
+    """The step of the check at a share of the plan, the reward expected there, and what one run in ten misses.
+
+    It is the last evaluation of the plan up to there, which may be well before that share.
+    """
     every = plan.evaluation.every_steps or 1
     step = max(int(plan.update_steps * share), 1)
     step -= step % every if step > every else 0
@@ -260,7 +264,7 @@ def _better(plan: Plan) -> float | None:
 def _is_largest(plan: Plan) -> bool:
     """Whether the whole budget buys `FAR` times the largest run, beyond which no budget is looked at."""
     whole = plan.extrapolation if plan.stopping is None else plan.stopping.extrapolation
-    return whole is not None and _as_shown(whole) >= FAR
+    return whole is not None and two_digits(whole) >= FAR
 
 
 def _against(plan: Plan) -> str:

@@ -132,6 +132,11 @@ class Material:
         return None if self.audit is None else self.audit.eval_set
 
     @property
+    def saved_plan(self) -> str | None:
+        """The file of the plan that is the source, as a shell takes it; None of other sources."""
+        return self.source if self.plan_file else None
+
+    @property
     def typed(self) -> str:
         """The source in a command: as typed, a word to fill in, or nothing where `--map` names it."""
         mapped = any(word.partition("=")[0] == "--map" for word in self.asked.words)
@@ -144,8 +149,13 @@ class Material:
 
     def asking(self, *options: str) -> str:
         """The command that asks for a plan of the same runs with everything that was asked for but the budget."""
-        source = "RUNS" if self.plan_file else self.typed
-        return " ".join(word for word in ["isocompute allocate", source, *self.asked.words, *options] if word)
+        return " ".join(word for word in ["isocompute allocate", self.typed, *self.asked.words, *options] if word)
+
+    def instead(self, option: str) -> str:
+        """The command with another budget or reward; empty for a reward of a saved plan, whose page takes budgets."""
+        if self.saved_plan is None:
+            return self.asking(option)
+        return self.again(option) if option.startswith("--budget") else ""
 
     def again(self, *options: str) -> str:
         """The command that makes this page, with everything that was asked for; `options` replace those of their name.
@@ -244,7 +254,7 @@ def _document(path: Path, asked: Asked, name: str) -> Material:
 def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     options = {**plan.options, **asked.options}
     if asked.budget is not None and plan.fits is not None:
-        plan = Planner.of(plan).allocate(asked.budget, **options)
+        plan = Planner.of(plan).allocate(asked.budget.in_place_of(plan.budget), **options)
     found = Material(name, asked, plan=plan, fits=plan.fits, plan_file=True)
     if plan.fits is None:
         return found

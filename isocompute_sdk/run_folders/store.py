@@ -38,8 +38,8 @@ EARLY_FILE = "stopped-early.txt"
 _ABANDONED_FILE = "abandoned.txt"
 OUTPUT = "the terminal or job that ran its script"
 """Where the output of a script without a log went."""
-PREPARING_SECONDS, LOCKING_SECONDS = 60.0, 2.0
-"""How long a launch script may take for its rows, and from then on until its training locks the folder."""
+LOCKING_SECONDS = 2.0
+"""How long a launch script may take until its next program locks the folder."""
 RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isocompute run`).")
 """Content of spec.json."""
 RUNNER_SPEC_FILE = "run.json"
@@ -459,18 +459,15 @@ def _ended(folder: Path, progress: Progress | None, asked: int | None) -> tuple[
 
 
 def _start_ended(folder: Path) -> bool:
-    """Whether a launch script was started by hand here and has had the time to lock the folder for its training.
+    """Whether a launch script was started by hand here, and its next program has had the time to lock the folder.
 
-    Nothing holds the folder while the script prepares its rows, which `started.json` ends, and for a moment after it.
+    Nothing holds the folder for a moment before the script prepares its rows, and after it, when `started.json` is new.
     """
-    begun, prepared = (folder / name for name in (journal_records.ATTEMPTS_FILE, "started.json"))
+    begun = folder / journal_records.ATTEMPTS_FILE
     if not begun.exists() or (folder / JOB_FILE).exists():
         return False
-    since = begun.stat().st_mtime
-    ready = prepared.exists() and prepared.stat().st_mtime >= since
-    return time.time() - (prepared.stat().st_mtime if ready else since) > (
-        LOCKING_SECONDS if ready else PREPARING_SECONDS
-    )
+    steps = [path.stat().st_mtime for path in (begun, folder / "started.json") if path.exists()]
+    return time.time() - max(steps) > LOCKING_SECONDS
 
 
 def unmeasured(folder: Path) -> tuple[str, str]:

@@ -152,6 +152,13 @@ class Budget(Spec):
         """The same budget with another amount of its unit."""
         return self.replace(**{self.unit: amount})
 
+    def in_place_of(self, earlier: Budget) -> Self:
+        """The same budget with the deadline and the spending of an earlier one of its unit, unless it has its own."""
+        if self.unit != earlier.unit:
+            return self
+        kept = {name: getattr(earlier, name) for name in ("deadline_hours", "spent") if getattr(self, name) is None}
+        return self.replace(**kept)
+
     @property
     def timed(self) -> bool:
         """Whether the budget depends on time: GPU-hours, money, or a deadline."""

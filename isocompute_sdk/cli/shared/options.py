@@ -25,8 +25,18 @@ def option(help: str, panel: str | None = None, *names: str) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel)
 
 
+def _named_json(path: Path | None) -> Path | None:
+    """The path; commands know saved files by the end of their names."""
+    if path is not None and path.suffix != ".json":
+        raise SpecError(f"--output {path}; accepted: a name that ends in .json", f"Write --output {path}.json.")
+    return path
+
+
 Json = Annotated[bool, option("Print one JSON document.", OUTPUT, "--json")]
-Save = Annotated[Path | None, option("Save the result here (JSON).", OUTPUT, "--output", "-o")]
+Save = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Save the result here (JSON).", rich_help_panel=OUTPUT, callback=_named_json),
+]
 Plot = Annotated[Path | None, option("Folder for pictures: reward_curves.png, allocation_law.png.", OUTPUT)]
 Verbose = Annotated[bool, option("Show all notes and details.", OUTPUT, "--verbose", "-v")]
 EvalSet = Annotated[

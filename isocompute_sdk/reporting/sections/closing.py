@@ -28,9 +28,8 @@ def launch_script(material: Material) -> Section:
             name, title, (Missing("There is no plan to launch.", "" if material.flat else material.with_runs),)
         )
     backend, options = _options(material)
-    file = material.source if material.plan_file and material.source else "plan.json"
-    command = f"isocompute launch {file}"
-    if file != material.source:
+    command = f"isocompute launch {material.saved_plan or 'plan.json'}"
+    if material.saved_plan is None:
         command = f"{material.asking(budget_option(plan.budget), '--output plan.json')} && {command}"
     approval, script = plan.approval, ""
     try:

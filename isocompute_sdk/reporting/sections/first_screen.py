@@ -131,7 +131,7 @@ def _rule(plan: Plan) -> tuple[tuple[str, str], ...]:
         (
             "Approve up to a step",
             "where a run that gains nothing would pass, its floor being below the best so far, or above "
-            f"{FAR:g} x the largest run at any n: 2 x to test the prediction, half where no run was made",
+            f"{FAR:g} x the largest run at any n: 2 x to test the prediction, at most half without runs",
         ),
         ("Approve", "otherwise"),
     )
@@ -183,7 +183,8 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         text += "The table below names what to run. "
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
-        text, command = f"{text}Next, {what}:", material.asking(option)
+        command = material.instead(option)
+        text += f"Next, {what}:" if command else ""
     elif approval.kind != "do-not" and plan.stopping is not None and not material.assumed_budget:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
@@ -269,7 +270,7 @@ def _lost(plan: Plan) -> list[Fact]:
         first, sizes = plan.next_runs, best_sizes(plan)
         detail = "with 80 % probability"
         if first is not None:
-            detail += f"; n = {plan.group_size} is expected to lose {first.regret_now:.3f} of the gain within reach"
+            detail += f"; any n is expected to lose {first.regret_now:.3f} or more"
         return [Fact("Best n", sizes, detail)] if sizes else []
     wrong = say.chance(1.0 - plan.odds.near_best)
     detail = f"expected, against the best n; more than {plan.tolerances.equal:g} with probability {wrong}"

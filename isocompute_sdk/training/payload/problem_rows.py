@@ -23,7 +23,7 @@ from typing import Any
 
 import reward_calls
 from problem_files import Problem, ProblemFileError, read_problems
-from run_files import ROW_FILES, STARTED, InputError, digest_of, read_json, write_json, write_text
+from run_files import ROW_FILES, STARTED, InputError, digest_of, hold, read_json, write_json, write_text
 
 Row = Callable[[Problem, str, dict[str, Any]], dict[str, Any]]
 """Makes the framework's row from a problem, its split (train or validation) and the request; refuses what the framework
@@ -40,6 +40,7 @@ def main(argv: list[str], row: Row) -> int:
         sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
         return 2
     try:
+        hold(Path(argv[0]))
         prepare(Path(argv[0]), row)
     except (InputError, ProblemFileError, reward_calls.RewardFileError) as error:
         sys.stderr.write(f"prepare_rows: {error}\n")

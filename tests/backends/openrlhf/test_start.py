@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from isocompute_openrlhf import payload
+from isocompute_sdk.run_folders.locks import is_running
 from isocompute_sdk.specs import RunSpec
 from tests.backends.openrlhf.inputs import read, start
 from tests.backends.programs import load
@@ -71,6 +72,20 @@ def test_a_folder_in_which_a_process_trains_cannot_be_claimed(
 
 
 problem_rows, prepare_rows = load("problem_rows"), load("prepare_rows", payload)
+
+
+def test_a_folder_is_seen_to_be_active_while_its_rows_are_made(prepare: Prepare) -> None:
+    folder = prepare()
+    (folder / "started.json").unlink()
+    active: list[bool] = []
+
+    def row(problem: Any, split: str, request: dict[str, Any]) -> dict[str, Any]:
+        active.append(is_running(folder))
+        return prepare_rows.row(problem, split, request)
+
+    assert problem_rows.main([str(folder)], row) == 0
+    assert active
+    assert all(active)
 
 
 def test_the_seed_fixes_the_order() -> None:

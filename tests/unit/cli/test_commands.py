@@ -53,6 +53,12 @@ def test_the_command_to_give_next_can_be_pasted_whatever_the_file_is_called(isoc
     assert "train_ppo_ray" in ok(isocompute(*arguments, "--dry-run")).stdout
 
 
+def test_a_result_is_saved_only_under_a_name_by_which_commands_know_it(isocompute: Command, tmp_path: Path) -> None:
+    refused = isocompute("plan", "--budget", "3M", "--output", "p900")
+    assert (refused.returncode, "p900.json" in refused.stderr) == (1, True)
+    assert not (tmp_path / "p900").exists()
+
+
 @pytest.mark.parametrize(
     ("option", "value", "readings"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -61,6 +62,7 @@ def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
     notes = [note for note in every if note["code"] in FALLS]
     noted = {run: (FALLS[note["code"]], at["rollouts"]) for note in notes for run, at in note["data"]["runs"].items()}
     assert told == noted
+    causes = ""
     for finding in asked(isocompute, "doctor")["runs"]:
         fell = [problem for problem in finding["problems"] if any(word in problem for word in FELL.values())]
         assert len(fell) == (finding["name"] in told)
@@ -68,6 +70,11 @@ def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
             row = status[finding["name"]]
             assert FELL[row["fault"]] in problem
             assert f"(step {row['fault_step']:,.0f})" in problem
+            # The command that the doctor sends to knows the fall.
+            advice = finding["advice"][finding["problems"].index(problem)]
+            sent = shlex.split(advice[advice.index("isocompute ") :].partition(" names ")[0])[1:]
+            causes = causes or ok(isocompute(*sent, "--json")).stdout
+            assert f"Run {finding['name']}: " in causes
     for forecast in asked(isocompute, "forecast")["forecasts"]:
         run = forecast["run_id"]
         assert forecast["rises"] == status[run]["rises"]

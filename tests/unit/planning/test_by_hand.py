@@ -9,6 +9,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Fits, Hardware, Planner, Recipe, Throughput
+from isocompute_sdk.phrases import short
 from tests.unit.sweeps import Make, later_and_higher, noisy
 
 EQUAL, NOTHING = 0.01, 0.0005
@@ -88,6 +89,10 @@ def test_a_plan_stops_at_the_first_step_after_which_almost_nothing_is_gained(fla
     sizes = [8, 16, 32, 64, 128, 256]
     drawn_DN = flat.draws([float(6e6 // (n * 32) * n * 32) for n in sizes], sizes, 32)
     assert plan.stopping.chance_of_more == pytest.approx(np.mean(drawn_DN.max(axis=1) - here_D > EQUAL))
+    # What it leaves is less than the budget where a deadline allows less, and that is named.
+    speed = Throughput(rollouts_per_second=1.0, step_overhead_seconds=0.0)
+    soon = Budget(rollouts=6e6, deadline_hours=plan.rollouts / 3600 * 1.5)
+    assert Planner(flat, throughput=speed).allocate(soon, slots=0).binding[-2:] == ("deadline", "worthwhile")
     # Leaving out less than a tenth is not worth a note.
     near = planner.allocate(plan.rollouts * 1.08, slots=0)
     assert near.stopping is None
@@ -121,11 +126,11 @@ def test_rewards_that_were_seen_to_fall_end_a_run(flat: Fits, share: float, seen
     assert [n for n in ("smaller n", "larger n") if n in note.message] == [later_at] * bool(later_at)
 
 
-def test_a_decline_that_a_run_of_this_n_did_not_show_names_that_run() -> None:
+def test_a_decline_that_runs_of_this_n_did_not_show_says_how_far_they_went() -> None:
     plan = Planner(iso.fit(next(one for one in iso.sweeps() if one.name == "llama-3.1-8b-easy").runs)).allocate("7.5M")
     (note,) = (one for one in plan.notes if one.code == "decline-within-budget")
     # The run of n = 8 fell, that of n = 16 went on to 500k.
-    assert [run for run in ("n8", "n16", "n128") if f" {run} " in note.message] == ["n16"]
+    assert (plan.group_size, f"C = {short(499_829)}" in note.message) == (16, True)
     assert note.data["onset"] < 500_000
 
 

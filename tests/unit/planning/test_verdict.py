@@ -141,6 +141,17 @@ def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
     assert ("cannot decide" in plan.verdict.sentence) == (plan.verdict.kind == "undecided")
 
 
+@pytest.mark.parametrize("budget", ["5M", "50M"])
+def test_the_likeliest_n_is_named_also_where_it_is_not_about_equal_to_the_plan(budget: str) -> None:
+    (runs,) = (one.runs for one in iso.sweeps() if one.name == "mul31-hard")
+    plan = Planner(fit(runs)).allocate(budget, slots=0)
+    assert plan.odds is not None
+    best, n = max((one.odds.probability_best, one.group_size) for one in plan.alternatives if one.odds is not None)
+    assert best > plan.odds.probability_best
+    assert n not in plan.about_equal
+    assert f"n = {n} ({chance_text(best)})" in plan.verdict.odds
+
+
 def test_the_octave_above_the_grid_is_named_as_a_rival_also_where_it_may_not_be_planned() -> None:
     (runs,) = (one.runs for one in iso.sweeps() if one.name == "qwen2.5-7b-easy")
     planner = Planner(fit(runs))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -204,6 +205,21 @@ def test_the_page_of_a_saved_plan_plans_other_budgets_with_its_options(
     assert (found.options, found.plan) == (options, plan)
     for one in (found.ladder[0], found.ladder[-1]):
         assert budgets.numbers(one) == budgets.numbers(planner.allocate(one.budget, slots=0, **options))
+
+
+def test_the_command_for_a_smaller_budget_of_a_saved_plan_asks_the_same_question(fits: Fits, tmp_path: Path) -> None:
+    planner = Planner(fits, throughput=SPEED)
+    plan = planner.allocate(Budget(gpu_hours=100, deadline_hours=9), slots=0)
+    assert plan.approval is not None
+    assert plan.approval.kind == "do-not"
+    offered = replace(plan, approval=replace(plan.approval, smaller=60.0))
+    file = offered.save(tmp_path / "plan.json")
+    *words, option, amount = shlex.split(answer(gather(file, Asked())).command)
+    assert [*words, option] == ["isocompute", "report", str(file), "--budget"]
+    again = gather(file, Asked(budget=Budget.parse(amount))).plan
+    assert again is not None
+    same = planner.allocate(Budget(gpu_hours=60, deadline_hours=9), slots=0)
+    assert (again.budget, again.update_steps, again.costs) == (same.budget, same.update_steps, same.costs)
 
 
 def test_a_plan_that_a_person_changed_says_what_the_other_budgets_hold_fixed(fits: Fits) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,7 +126,13 @@ def long_ago(folder: Path) -> None:
         os.utime(folder / name, (1.0, 1.0))
 
 
-@pytest.mark.parametrize("failed", [journal_of_a_failed_start, exit_of_a_failed_start, long_ago])
+def no_rows(folder: Path) -> None:
+    (folder / "started.json").unlink()
+    ended = time.time() - 3.0
+    os.utime(folder / "attempts.jsonl", (ended, ended))
+
+
+@pytest.mark.parametrize("failed", [journal_of_a_failed_start, exit_of_a_failed_start, long_ago, no_rows])
 def test_a_run_that_ended_before_its_first_update_failed_and_other_runs_are_read(
     tmp_path: Path, failed: Callable[[Path], None]
 ) -> None:
