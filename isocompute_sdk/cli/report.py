@@ -141,7 +141,7 @@ def report(
         return
     say(f"wrote {path}")
     if material.plan is None and material.problem:
-        say(printable(f"it holds no plan: {material.problem}"))
+        say(printable(f"without a plan: {material.problem}"))
         if material.mends:
             say(printable(f"next: {material.again(*material.mends)}"))
 
@@ -175,7 +175,7 @@ def _predictions(source: list[Path], outcome: list[Path] | None, fitting: Fittin
         say(found.summary())
     if not found.scores:
         raise RecordError(
-            f"{folder} holds no prediction with an outcome, at any depth",
+            f"no prediction in {folder}, at any depth, has an outcome",
             "Give the folder of a campaign, or a plan with the runs that carried it out (--outcome).",
         )
 

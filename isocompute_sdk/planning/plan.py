@@ -460,7 +460,7 @@ def details(plan: Plan) -> list[tuple[str, str]]:
     ]
     unlike = [f"{row.name}: {row.described}" for row in plan.settings if row.differs]
     lines = () if plan.passport is None else plan.passport.lines()
-    return [*found, *_under("unlike the runs", unlike), *_under("passport", lines)]
+    return [*found, *_under("unlike the runs", unlike), *_under("fit checks", lines)]
 
 
 def _under(label: str, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
