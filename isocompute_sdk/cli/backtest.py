@@ -90,8 +90,8 @@ def backtest(
         say(line)
     if isinstance(source, RunSet):
         say(
-            "`isocompute fit` prints a different backtest: the first third of all runs predicts their last evaluations; "
-            "what follows a fall is left out."
+            "`isocompute fit` prints another backtest: the first third of all runs predicts their last evaluations, "
+            "without what follows a fall."
         )
     if csv is not None:
         say(f"wrote {csv}")

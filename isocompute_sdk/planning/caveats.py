@@ -105,7 +105,7 @@ def _went_on(fits: Fits, n: int, onset: float) -> str:
     longest = max(here, key=lambda run: run.compute_T[-1], default=None)
     if longest is None or longest.compute_T[-1] <= onset or longest.run_id in fits.passport.ends_left_out:
         return ""
-    return f" So say runs of other n: {longest.run_id} had not fallen at C = {short(longest.compute_T[-1])}."
+    return f" Inferred from other n: {longest.run_id} had not fallen at C = {short(longest.compute_T[-1])}."
 
 
 def extrapolation(ratio: float, what: str = "The plan's compute") -> Iterator[Note]:

@@ -287,7 +287,9 @@ def step_laws(source: Fits | Plan, *, name: str | None = None, ax: Axes | None =
         fits.law(next(iter(STEP_LAWS)))
     for one in names:
         if one not in STEP_LAWS:
-            raise FitError(f"{one!r} is no law in steps; accepted: {', '.join(STEP_LAWS)}", "Use one of these names.")
+            raise FitError(
+                f"{one!r} is not a law in steps; accepted: {', '.join(STEP_LAWS)}", "Use one of these names."
+            )
         fits.law(one)
     axes = [style.canvas(ax)] if ax is not None or len(names) == 1 else style.panels(len(names))
     for one, panel in zip(names, axes, strict=False):
