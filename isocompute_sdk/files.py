@@ -235,7 +235,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise json.JSONDecodeError(f"key {twice!r} is there twice in one object", "", 0)
+        raise json.JSONDecodeError(f"key {twice!r} appears twice in one object", "", 0)
     return found
 
 

@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(printable(f"error: {error}\n", keep="\n"))
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command goes on\n")
+        sys.stderr.write("interrupted; the same command resumes\n")
         return 130
     return 0
 

@@ -76,8 +76,8 @@ def read_attempts(path: Path) -> tuple[Attempt, ...]:
             raise RecordError(
                 f"{path}:{line}: received step {step!r} and data of type {type(data).__name__}; accepted: "
                 '{"step": a number >= 0, "data": {tag: value}}',
-                'This is no line of veRL\'s file logger; other JSON lines are read with format="jsonl".',
-            ).in_shell("This is no line of veRL's file logger; give the log of another framework apart from it.")
+                'This is not a line of veRL\'s file logger; other JSON lines are read with format="jsonl".',
+            ).in_shell("This is not a line of veRL's file logger; read logs of another framework separately.")
     values, damaged = numbers_of(path, [row["data"] for row in rows], lines)
     return attempts_from_rows(path, [row["step"] for row in rows], values, (*notes, *damaged))
 

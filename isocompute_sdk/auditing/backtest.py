@@ -333,7 +333,7 @@ def _no_pilot(source: Sequence[RecordedSweep], cuts: Sequence[float], min_evalua
         for seed in seeds
     ):
         return FitError(
-            f"no pilot: at no cut of {', '.join(f'{cut:.3g}' for cut in cuts)} do two n have {min_evaluations} "
+            f"no pilot: no cut of {', '.join(f'{cut:.3g}' for cut in cuts)} leaves two n with {min_evaluations} "
             "evaluations of one seed",
             "Lower --min-evaluations (min_evaluations=), or raise --cuts (cuts=).",
         )
@@ -342,7 +342,7 @@ def _no_pilot(source: Sequence[RecordedSweep], cuts: Sequence[float], min_evalua
     ordered = sorted(runs, key=lambda one: (one[0], one[1], one[2] or 0))
     had = [f"n = {n} at B_p = {bp}{f' with seed {seed}' if apart else ''}" for n, bp, seed in ordered]
     return FitError(
-        f"no pilot: it compares two n with one B_p (that of most runs) and one seed; here are {listed(had, 8)}",
+        f"no pilot: two n with the same B_p (that of most runs) and seed are needed; found: {listed(had, 8)}",
         "Add a run of another n with the B_p and seed of one of these. isocompute fit uses runs of every B_p.",
     )
 

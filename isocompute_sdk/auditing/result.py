@@ -39,7 +39,7 @@ ALWAYS = ("model", "train_data", "n_problems")
 """Context fields that the title of a group always shows."""
 STANDINGS: dict[Standing, str] = {
     "best": "best here",
-    "level": "level",
+    "level": "about equal",
     "behind": "behind",
     "undecided": "may be behind",
     "alone": "alone",
@@ -174,7 +174,7 @@ class GroupAudit:
         if self.fits is not None and self.fits.passport is not None and not flat:
             yield f"{_capital(self.fits.passport.lines()[0])}."
         for run in [run for run in self.runs if run.fault is not None][:5]:
-            lost = f"the last {1.0 - run.useful / run.rollouts:.0%} bought nothing"
+            lost = f"the last {1.0 - run.useful / run.rollouts:.0%} gained nothing"
             yield f"{run.run_id} {run.fall}: best at {short(run.useful)}, {'no rise lasted' if flat else lost}."
 
 

@@ -192,9 +192,7 @@ def check_place(backend: Backend, runs: Sequence[RunSpec], root: Path, *, here: 
     problems = dict.fromkeys(problem for one in required for problem in _problems(one, root, here=here))
     if problems:
         listed = "\n".join(f"  {problem}" for problem in problems)
-        raise BackendError(
-            f"no run was started, because these problems would end all of them:\n{listed}", "Correct them all."
-        )
+        raise BackendError(f"no run was started, since all would fail:\n{listed}", "Correct them all.")
 
 
 def _problems(required: Requires, root: Path, *, here: bool) -> Iterator[str]:

@@ -241,7 +241,7 @@ class DesignedPilot:
             run = replace(continued, update_steps=steps, final_steps=steps, stopped=None)
             spent -= self.own.cost(self.spec(continued))
             reason = f"{continued.run_id} has the plan's n and B_p, goes on from {continued.update_steps:,} steps"
-            reason += ", and counts as the plan's"
+            reason += ", and becomes the planned run"
         else:
             n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
             seed = 1 + max(one.seed for one in taken[-1].runs)
@@ -316,7 +316,7 @@ class DesignedPilot:
         if number > MAX_ROUNDS or most <= 0:
             largest = self.pilot.largest_share
             reason = f"the pilot ends: it has cost {largest - most / self.budget.amount:.0%} of the budget"
-            reason += f", its largest share is {largest:.0%}" if most <= 0 else ""
+            reason += f", of at most {largest:.0%}" if most <= 0 else ""
         else:
             asked = self.own.planner(self._fit(taken), self.runs(taken)).next_runs(
                 self._left(self._spent(taken)),
@@ -417,8 +417,10 @@ class DesignedPilot:
             for run, one in zip(going, judged, strict=True)
         ]
         stopped = [run.run_id for run in now if run.stopped is not None]
-        what = f"{', '.join(stopped)} cannot be the best there and stop" if stopped else "all may still be the best"
-        reason = f"look: judged at {target:,.0f} rollouts, what the plan would spend: {what}"
+        what = (
+            f"{', '.join(stopped)} cannot be the best there and are stopped" if stopped else "all may still be the best"
+        )
+        reason = f"interim look, judged at the plan's {target:,.0f} rollouts: {what}"
         self._save(taken, "look", reason, now, looks=last.looks[1:], target=target)
 
     def _mark_stopped(self, last: Decision) -> None:

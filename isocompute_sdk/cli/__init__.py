@@ -89,7 +89,7 @@ def _run() -> None:
             print("  Check the path and its permissions.", file=sys.stderr)
         elif DEBUG not in sys.argv:
             shown = shlex.join(["isocompute", DEBUG, *sys.argv[1:]])
-            print(f"  This comes from inside the program. To see where: {shown}", file=sys.stderr)
+            print(f"  isocompute itself failed. To see where: {shown}", file=sys.stderr)
         raise SystemExit(1) from None
 
 

@@ -122,7 +122,7 @@ def _common(  # pyright: ignore[reportUnusedFunction]
     _: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    __: Annotated[bool, typer.Option("--debug", help="Show where in the program an error arose.")] = False,
+    __: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     pass
 

@@ -36,7 +36,7 @@ def audit(
 
     Runs are grouped by model, data and recipe. Each run is compared with the best known n at its compute: how far it
     is behind, what the same reward would have cost, and which runs cannot be compared and why. Nothing is trained or
-    planned; isocompute next says whether a further run is worth its cost.
+    planned; isocompute next says whether another run is worth its cost.
 
     Examples:
         isocompute audit runs/
@@ -64,6 +64,6 @@ def audit(
     if found.next_budget is not None and len(found.groups) == 1:
         budget = short(found.next_budget)
         asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", f"--budget {budget}")
-        say(f"whether a further run is worth its cost before one of {budget} rollouts: {asked}")
+        say(f"whether another run is worth its cost before spending {budget} rollouts: {asked}")
     for path in written:
         say(f"wrote {path}")

@@ -90,8 +90,8 @@ def backtest(
         say(line)
     if isinstance(source, RunSet):
         say(
-            "The backtest that `isocompute fit` prints is another: the first third of all runs predicts their last "
-            "evaluations, without what follows a fall."
+            "`isocompute fit` prints another backtest: the first third of all runs predicts their last evaluations, "
+            "without what follows a fall."
         )
     if csv is not None:
         say(f"wrote {csv}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
 YAML = (".yaml", ".yml")
 SPEED = "Speed"
-AFTER_A_FALL = {"collapse": "use only the data before it", "decay": "keep the checkpoint there"}
+AFTER_A_FALL = {"collapse": "use only the data before it", "decay": "keep the best checkpoint"}
 """What to do about a run that fell."""
 
 
@@ -60,7 +60,7 @@ def doctor(
     reading: ReadingOptions,
     speed: Annotated[bool, opt.option("Measure seconds per step and write them.", SPEED, "--speed")] = False,
     seconds: Annotated[str | None, opt.option("Metric that holds seconds per step.", SPEED)] = None,
-    gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs.", SPEED)] = None,
+    gpus: Annotated[int | None, opt.count("--gpus", "GPUs per run.", SPEED)] = None,
     usd_per_gpu_hour: Annotated[
         float | None, opt.quantity("--usd-per-gpu-hour", "Price to save with the speed.", SPEED)
     ] = None,
@@ -68,7 +68,7 @@ def doctor(
 ) -> None:
     """Check runs before fitting them: one line per run, with its problems and what to do about each.
 
-    Ends with `ready`, one `question` or `not usable`, and the command to give next. Unreadable files are listed too;
+    Ends with `ready`, a `question` or `not usable`, and the next command to run. Unreadable files are listed too;
     if no file can be read, the exit code is 1. Runs of one group may be pooled.
 
     With --output all runs that can be read become one table, with a warning about others. Logs do not hold n and B_p:
@@ -187,7 +187,7 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
         for problem, advice in zip(finding.problems, finding.advice, strict=True):
             # What is true of many runs is said of the first.
             if count := all_told.pop((problem, advice), 0):
-                others = f" (also true of {counted(count - 1, 'other run')})" if count > 1 else ""
+                others = f" (same in {counted(count - 1, 'other run')})" if count > 1 else ""
                 say(printable(f"    {problem}{others}"))
                 say(printable(f"      -> {filled(advice, sys.argv[1:])}"))
     for number, group in enumerate(groups, start=1):
@@ -264,7 +264,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     say(printable(f"wrote {output}: {_held(runs, sized=not unsized)}"))
     if len(unsized) > 1:
         again = " ".join(["isocompute doctor", *reading.sources(paths)])
-        say(f"n and B_p are unknown: collect what the files say, {again} --output {map_name(paths)}")
+        say(f"n and B_p are unknown; to collect what the files say: {again} --output {map_name(paths)}")
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
@@ -336,7 +336,7 @@ def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: boo
         candidates = " | ".join(question.candidates) or "a number"
         say(printable(f"question ({counted(len(question.runs), 'run')}): {question.asks} [{candidates}]"))
     if mapping.open_questions():
-        say(f"look at {target} and answer its questions")
+        say(f"answer the questions in {target}")
     say(f"next: isocompute doctor --map {quote(str(target))} --output {quote(table_name(target))}")
 
 

@@ -27,9 +27,9 @@ def fit(
         int | None, opt.count("--max-rollouts-per-batch", "B_max of the sweep, e.g. 64k.")
     ] = None,
     rollouts_per_batch: Annotated[
-        int | None, opt.count("--rollouts-per-batch", "Fixed batch B of the laws in steps.")
+        int | None, opt.count("--rollouts-per-batch", "Fixed batch B of laws in steps.")
     ] = None,
-    draws: Annotated[int, typer.Option(help="Draws from the posterior of a surface.", min=0)] = 200,
+    draws: Annotated[int, typer.Option(help="Posterior draws of method surface.", min=0)] = 200,
     output: opt.Save = None,
     plot: opt.Plot = None,
     verbose: opt.Verbose = False,
@@ -38,7 +38,7 @@ def fit(
     """Fit reward curves, frontier and allocation laws.
 
     --method surface, the default, fits all runs together: rewards with intervals at any n, B_p and compute, and a
-    passport that says how far to trust them. --method paper repeats the paper: record-breaking points, one curve per
+    measure of how far to trust them. --method paper repeats the paper: record-breaking points, one curve per
     configuration, their envelope, a sigmoid of the best n. Its intervals are known to be too narrow.
 
     Examples:

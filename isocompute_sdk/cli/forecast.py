@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
     from isocompute_sdk.records import RunSet
 
-_REST = "The rest of the budget"
+_REST = "Remaining budget"
 MAX_WHOLE = 4
 """Runs that are told in full; of more there is a line each."""
 
@@ -40,13 +40,13 @@ class RestOptions:
         ),
     ] = None
     follow: Annotated[
-        str | None, opt.option("Print the commands of this option; by default the best one.", _REST, "--follow")
+        str | None, opt.option("Option whose commands to print; by default the best.", _REST, "--follow")
     ] = None
     plan: Annotated[Path, opt.option("Where to save the plan that the commands use.", _REST, "--plan")] = Path(
         "replan-plan.json"
     )
     backend: Annotated[
-        str | None, opt.backend("Training framework of the commands; by default the one that wrote the logs.", _REST)
+        str | None, opt.backend("Training framework for the commands; by default the one that wrote the logs.", _REST)
     ] = None
     throughput: Annotated[
         Path | None, opt.option("Throughput (YAML of isocompute doctor --speed), for hours and money.", _REST)
@@ -80,7 +80,7 @@ def forecast(
 ) -> None:
     """Forecast runs in progress: reward at 2x and 4x, when a run levels off, whether it falls, what to do.
 
-    One run is enough. It says nothing about another n, and cannot foresee a second rise or a fall that begins later.
+    One run is enough, but says nothing about another n, and cannot foresee a second rise or a fall that begins later.
     Without validation rewards the training reward is forecast, with a warning. More than four runs get a line each,
     first those that should not go on as they are.
 

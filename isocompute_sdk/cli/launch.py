@@ -151,7 +151,7 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
     checked = approval.step if approval is not None and approval.kind == "check" and approval.step else trained
     if rest := plan.update_steps - checked:
         remaining, when = rest * plan.rollouts_per_batch, "then" if checked == trained else f"at step {checked:,}"
-        yield f"{when}, on whether to go on: isocompute forecast {quote(output_dir)} --remaining {remaining}"
+        yield f"{when}, whether to go on: isocompute forecast {quote(output_dir)} --remaining {remaining}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
@@ -175,7 +175,7 @@ def _before(plan: Plan) -> Iterator[str]:
     if plan.check:
         yield plan.check
     if values := assumed_values(plan):
-        yield f"assumed, since neither the runs nor you gave them: {values}; yours: --change NAME=VALUE"
+        yield f"assumed, given by neither the runs nor you: {values}; to change: --change NAME=VALUE"
     if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
@@ -191,7 +191,7 @@ def _not_approved(plan: Plan) -> list[Note]:
     text = f"{approval.label}: {approval.reason}"
     if plan.next_runs is not None and plan.next_runs.runs:
         own = plan.verdict.kind != "borrowed"
-        asked = ", give isocompute next the runs of this plan and" if own else ": isocompute next"
+        asked = ", give isocompute next the plan's runs and" if own else ": isocompute next"
         text += f". To make them{asked} {budget_option(plan.budget)}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 
@@ -295,7 +295,7 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
         for row in compared.rows:
             # What stands in the script itself needs no path.
             where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
-            theirs, ours = ("not said" if one is None else printable(_shown(one)) for one in (row.script, row.plan))
+            theirs, ours = ("not set" if one is None else printable(_shown(one)) for one in (row.script, row.plan))
             lines.append(("!" if row.script is not None and not row.same else " ", row.name, theirs, ours, where))
         say("\n".join(aligned(lines)))
         different, silent = sum(not row.same for row in said), len(compared.rows) - len(said)
@@ -306,13 +306,13 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
         ]
         if kept:
             values = ", ".join(f"{row.name} = {_shown(row.script)}" for row in kept)
-            say(printable(f"the flags of the plan leave as in {name}: {values}"))
+            say(printable(f"not changed by the plan's flags: {values}"))
         if silent:
-            say(f"{silent} not said there: the framework's default holds, or what your command adds")
+            say(f"{silent} not set there: the framework's default applies, or what your command adds")
         for gap in compared.gaps:
-            say(f"open: {printable(gap)}")
+            say(f"note: {printable(gap)}")
         if not overrides:
             typed = " ".join(map(quote, sys.argv[1:]))
-            say(f"next, for the flags of the plan to append to your command: isocompute {typed} --overrides")
+            say(f"next, to print the flags to append to your command: isocompute {typed} --overrides")
     if overrides:
         say(f"  {flags}")

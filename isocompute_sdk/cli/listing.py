@@ -25,7 +25,7 @@ KINDS = {
     "backends": "training frameworks with launch scripts",
     "notes": "codes of notes: what each means and what to do",
     "published": "published laws",
-    "schema": "JSON schemas of the files that you write and that commands save",
+    "schema": "JSON schemas of the files that you write or commands save",
     "sweeps": "real sweeps on which choices of n are tested",
 }
 SPECS = {
@@ -92,7 +92,7 @@ def list_(
     sweeps: opt.Sweeps = None,
     json: opt.Json = False,
 ) -> None:
-    """List what ships with the package or is installed beside it, or show one in full.
+    """List what ships with the package or is installed beside it, or show one item in full.
 
     `list schema NAME` prints a JSON schema, so that an editor checks and completes a YAML file. With --sweeps, a folder
     of sweeps of the same form joins those of the package: NAME.csv with one row per evaluation (run_id, group_size,

@@ -55,7 +55,7 @@ def next_runs(
     ] = None,
     json: opt.Json = False,
 ) -> None:
-    """Say which runs to make before a budget is spent, what each costs, and what it is expected to save.
+    """List the runs to make before spending a budget, with their cost and expected saving.
 
     A run is worth the loss that it is expected to avoid at the target budget, less its own cost. "None is
     worth its cost" means: train the plan. Without runs, the first round of a pilot is designed, with the expected
@@ -148,8 +148,7 @@ def _scripts(
     if unknown := _unknown(fits):
         yield (
             f"unknown: the runs do not record {listed(unknown, 4)}. The scripts below assume values, and runs with "
-            "another recipe cannot be compared with yours: give yours once with --set NAME=VALUE, and the scripts use "
-            "them."
+            "another recipe cannot be compared with yours: give yours with --set NAME=VALUE, and the scripts use them."
         )
     yield from ("scripts:", typed.saving())
     yield from _launches(first, paths, checkpoints, fits, model_option(model))
@@ -242,7 +241,7 @@ def _launches(
         data = values_of(fits.settings, "train_data")
         same += f" --backend {backend}" if backend else ""
         if called := _named_data(fits):
-            yield f"# your runs call their training data {', '.join(called)}: put the file of these problems for {FILE}"
+            yield f"# your runs call their training data {', '.join(called)}: name its file in place of {FILE}"
             same += f" --train-data {FILE}"
         elif len(data) == 1:
             same += f" --train-data {quote(str(data[0]))}"

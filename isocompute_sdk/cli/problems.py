@@ -73,10 +73,10 @@ def problems(
     seed: Annotated[int, typer.Option(min=0, help="Seed of generators and samples.")] = 0,
     json: opt.Json = False,
 ) -> None:
-    """Write the problems of a data set as JSON lines, which every backend reads; or label those of a file.
+    """Write the problems of a data set as JSON lines, which every backend reads; or label the problems of a file.
 
     With a study (YAML), its section `problems` names the data set and its rows; its section `data` names the files.
-    --from draws problems with any generator of reasoning-gym: different ones, in two files, with its scorer as reward.
+    --from draws problems with any generator of reasoning-gym: all distinct, in two files, with its scorer as reward.
     --label samples a base model on the problems of a file (needs the extra torch) and sorts them into the paper's
     bands. After an interruption the same command continues.
 
@@ -152,7 +152,7 @@ def _draw(source: dict[str, Any], data: dict[str, Any], *, json: bool) -> None:
         say(f"wrote {name}: {count:,} problems")
     asked = files_.n_problems or problem_sets.GENERATED
     if written[files_.train] < asked:
-        say(f"note: {chosen.dataset} has no more different problems with these settings; {asked:,} were asked for")
+        say(f"note: {chosen.dataset} has no more distinct problems with these settings; {asked:,} were asked for")
     say(f"wrote {files_.reward}: the scorer of {chosen.dataset}; seed {chosen.seed}")
 
 

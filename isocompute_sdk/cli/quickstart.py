@@ -180,7 +180,7 @@ def _run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None
     say(f"{output}/: task/, runs/, " + ", ".join(str(path.relative_to(campaign.root)) for path in written))
     say(f"the answer on one page: {output / FILE}")
     say(f"this took {seconds:.0f} s; next: isocompute status {quote(str(output))}")
-    say("for a study of your own: isocompute run --help")
+    say("for your own study: isocompute run --help")
 
 
 def _refuse(loop: Loop, budget: str, output: Path) -> None:

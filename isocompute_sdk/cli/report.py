@@ -119,7 +119,7 @@ def report(
         return
     say(f"wrote {path}")
     if material.plan is None and material.problem:
-        say(printable(f"it holds no plan: {material.problem}"))
+        say(printable(f"without a plan: {material.problem}"))
         if material.mends:
             say(printable(f"next: {material.again(*material.mends)}"))
 

@@ -97,7 +97,7 @@ def run(
 
         if only:
             raise SpecError(
-                f"--only {only[0]}: the runs of {study} are chosen along the way; accepted: with a sweep",
+                f"--only {only[0]}: the runs of {study} are chosen as it goes; accepted: with a sweep",
                 "Leave it out.",
             )
         run_campaign(loaded, starter, against, detach=detach, json=json)

@@ -53,10 +53,10 @@ def status(
     and nothing is written.
 
     --watch also reports collapse, drift, overfitting and other problems, each once. For logs of runs that were not
-    started here it reports only these problems, waits for logs whose parent folder exists, and ends when no log has
-    grown for 120 checks. The command of --on-alert is split into words as a shell would and runs without one, so that
-    nothing in a log can become part of it; for pipes use 'sh -c "..."'. A failed command gets the alert again at the
-    next two looks.
+    started here it reports only these problems, waits for logs whose parent folder exists, and stops when no log has
+    grown for 120 checks. The command of --on-alert is split into words like a shell does, but runs without one, so that
+    nothing in a log is executed; for pipes use 'sh -c "..."'. A failed command gets the alert again at the next
+    two checks.
 
     Unreadable runs are reported last, with exit code 1; at the end of --watch and --once also a failed command.
 

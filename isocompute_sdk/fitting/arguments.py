@@ -109,7 +109,7 @@ def check_reach(sizes: Array, smallest: int, largest: int) -> None:
         outside = sizes.max() if sizes.max() > largest else sizes.min()
         raise FitError(
             f"group_size {outside:g}; accepted: {smallest} to {largest}, the levels that were run and one octave above",
-            "Run a level there, or ask within this range.",
+            "Run such an n, or ask within this range.",
         )
 
 

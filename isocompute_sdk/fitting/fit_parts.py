@@ -257,7 +257,7 @@ def between_levels(
         raise FitError(
             f"group_size {sizes.min():g} to {sizes.max():g} lies outside the levels that were run, "
             f"{curves[0].group_size} to {curves[-1].group_size}",
-            "Run a level there, or ask within the grid.",
+            "Run such an n, or ask within this range.",
         )
     levels = np.log2([c.group_size for c in curves])
     upper = np.clip(np.searchsorted(levels, np.log2(sizes)), min(1, len(levels) - 1), len(levels) - 1)

@@ -260,7 +260,7 @@ class Fits(Saved):
             raise FitError(
                 f"no curve at problems_per_batch = {problems_per_batch}; "
                 f"fitted: {list(self.problems_per_batch) or 'unknown'}",
-                "Ask at a fitted one, or leave problems_per_batch out.",
+                "Use a fitted one, or leave problems_per_batch out.",
             )
         return sorted(chosen, key=lambda c: (c.group_size, c.problems_per_batch or 0))
 
@@ -480,7 +480,7 @@ class Fits(Saved):
         lines += [f"  {name}: {law.describe()}" for name, law in self.laws.items()]
         lines += [f"  no law {name}: {reason}" for name, reason in self.unsupported.items()]
         if self.curves:
-            lines.append("  hand-overs: " + self.describe_handovers())
+            lines.append("  best n changes: " + self.describe_handovers())
             lines += [
                 f"  n = {c.group_size:<5} B_p = {'?' if c.problems_per_batch is None else c.problems_per_batch:<5}"
                 f"plateau {c.plateau:.3f}{'' if c.plateau_identified else ' (not identified)'}, half at "
@@ -542,7 +542,7 @@ class Fits(Saved):
         if self.curves:
             header = ("n", "B_p", "plateau", "half at C", "rms")
             cells = [curve.cells for curve in self.select()]
-            text += notebook.table(header, cells, f"hand-overs: {self.describe_handovers()}")
+            text += notebook.table(header, cells, f"best n changes: {self.describe_handovers()}")
         if self.passport is not None:
             text += notebook.listed(self.passport.lines())
         return text + notebook.notes(self.notes)

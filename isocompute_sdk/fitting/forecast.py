@@ -196,7 +196,7 @@ class Forecast(Saved):
         basis += (
             "these fits hold no other run of its sweep"
             if self.with_fits
-            else "isocompute fit RUNS --output FILE and --fits FILE add its sweep, which moves these numbers"
+            else "isocompute fit RUNS --output FILE and --fits FILE add its sweep, which changes these numbers"
         )
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
@@ -511,6 +511,6 @@ def _caveats(furthest: float, evaluations: int, missed: float) -> list[Note]:
             f"{multiple(furthest)}x the compute: forecasts were checked up to {BELIEVED:g}x (docs/forecast.md)"
         )
     if missed:
-        doubts.append(f"the curve is {off(-missed)} at the last {NEAR} evaluations, from which what is ahead starts")
+        doubts.append(f"the curve is {off(-missed)} at the last {NEAR} evaluations, where the forecast starts")
     numbers = {"factor": furthest, "evaluations": evaluations, "missed": missed}
     return [Note("forecast-uncertain", "warning", f"{'; '.join(doubts)}.", numbers)] if doubts else []

@@ -161,7 +161,7 @@ def about_curves(fits: Fits) -> Iterator[Note]:
             "sizes-unknown",
             "info",
             "The runs do not record their problems per batch, so the B_p of a plan comes from the recipe. Add the "
-            "column, or --set problems_per_batch=... says it.",
+            "column, or --set problems_per_batch=...",
             {"columns": ["problems_per_batch"]},
         )
     # A passport says so of all curves together.

@@ -173,8 +173,7 @@ def check_bounds(
             )
     if every and float(np.abs(values).max()) <= 1.0 <= MIN_FILLED * (bounds[1] - bounds[0]):
         raise FitError(
-            f"{metric} spans {values.min():g} to {values.max():g} in all runs, which is next to nothing of bounds = "
-            f"{bounds}",
+            f"{metric} spans {values.min():g} to {values.max():g} in all runs, a tiny part of bounds = {bounds}",
             "Pass the bounds of this metric as it was logged, such as bounds=(0, 1).",
         ).in_shell("Give the range of this metric as it was logged.", remedy)
 

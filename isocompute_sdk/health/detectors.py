@@ -222,7 +222,7 @@ DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
     Watch(
         "zero-variance-groups",
         "zero_variance_share",
-        "groups without variance",
+        "groups with equal rewards",
         lambda run, trace, _: (trace.level_T >= NEARLY_ALL) & ~_solved(run, trace),
         lambda _, trace, __: trace.level_T >= MANY_GROUPS,
         form=".0%",

@@ -112,7 +112,7 @@ ADVICE: dict[str, Advice] = {
     "filtered-rollouts": Advice(
         "some rollouts are sampled but not trained on",
         (
-            _guess("count them: C counts generated rollouts, so compare runs by C, not by M"),
+            _guess("compare runs by C, not by M: C counts generated rollouts"),
             _paper("do not filter: with the filter the gain was smaller and less stable", "section 3"),
         ),
     ),

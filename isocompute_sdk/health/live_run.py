@@ -119,7 +119,9 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     if fits.surface is None or fits.compute != "log10_rollouts" or fits.runs is None:
         return live, None
     if fits.metric != live.metric:
-        raise FitError(f"these fits are of {fits.metric}, the run is forecast in {live.metric}", "Fit its own sweep.")
+        raise FitError(
+            f"these fits are of {fits.metric}, the forecast of {live.metric}", f"Fit its sweep on {live.metric}."
+        )
     series = RunSet.from_dict(fits.runs).series(fits.metric, fits.eval_set)
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
     evaluations = [np.stack((one.rollouts_T, one.value_T)) for one in series if one.run_id == live.one.run_id]

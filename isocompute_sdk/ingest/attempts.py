@@ -235,7 +235,7 @@ def numbers_of(
     found = [numeric(row) for row in rows]
     known = {key for one in found for key in one}
     lost = [
-        (line, f"{key} is {row.get(key)!r:.60}, no number, and is left out")
+        (line, f"{key} is {row.get(key)!r:.60}, not a number, and is left out")
         for row, one, line in zip(rows, found, lines, strict=True)
         if len(one) < len(row) or not one.keys() >= {*needed}
         for key in dict.fromkeys((*row, *needed))

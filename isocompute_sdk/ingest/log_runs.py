@@ -233,7 +233,7 @@ def _size_of_batch(run: LoadedRun, found: Resolved, rollouts: Said | None) -> No
     if rollouts.value % size:
         raise RecordError(
             f"{run.log.source}: run {run.log.name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are "
-            f"no multiple of group_size {size}; accepted: a multiple of n",
+            f"not a multiple of group_size {size}; accepted: a multiple of n",
             "Correct group_size, or give B_p too: problems_per_batch=...",
         )
     found.take("problems_per_batch", rollouts.value // size, f"{rollouts.evidence} rollouts with n = {size}")

@@ -207,7 +207,7 @@ def _unit(log: RunLog, reading: Reading) -> StepUnit:
     if unit is None and log.framework is not None:
         unit = log.framework.unit_of(log.format, log.step_name)
     if unit not in STEP_UNITS:
-        received = "nothing says" if unit is None else f"received {unit!r} for"
+        received = "no file says" if unit is None else f"received {unit!r} for"
         raise RecordError(
             f"{log.source}: run {log.name!r}: {received} what its {log.step_name!r} counts; accepted: "
             f"{', '.join(STEP_UNITS)}",

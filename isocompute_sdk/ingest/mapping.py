@@ -53,7 +53,7 @@ _IN_NAMES = {
 """What sizes are called in names such as `n8-bp16` and `n=8_B=16`."""
 _RIGHT = {"right": "they are, or were corrected"}
 _HEADER = """\
-# What every run is. Look at the values and the evidence, correct what is wrong, answer the questions (behind `answer:`
+# All runs found. Look at the values and the evidence, correct what is wrong, answer the questions (behind `answer:`
 # for all their runs, or run by run under `runs:`), and read the runs:
 #   isocompute doctor --map {name} --output {table}
 # n is group_size and B_p problems_per_batch. A run with `skip: true` is left out.
@@ -446,12 +446,12 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
     for name in readings:
         if name not in found.logs:
             raise RecordError(
-                f"{path}: run {name!r} is not there; found: {', '.join(found.logs) or 'none'}",
-                f"{did_you_mean(name, list(found.logs))}Propose the mapping again, or write `skip: true` in its entry.",
+                f"{path}: no run {name!r}; found: {', '.join(found.logs) or 'none'}",
+                f"{did_you_mean(name, list(found.logs))}Write the mapping again, or write `skip: true` in its entry.",
             )
     strangers = [name for name in found.logs if name not in mapping.runs]
     if strangers:
-        message = f"runs that the mapping does not know were left out: {', '.join(strangers)}. Propose it again."
+        message = f"runs missing from the mapping were left out: {', '.join(strangers)}. Write it again."
         found.notes.append(Note("run-left-out", "warning", message, {"runs": strangers}))
     try:
         return found.together(readings)

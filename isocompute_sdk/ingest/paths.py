@@ -253,7 +253,9 @@ def _refuse_missing(target: Path) -> None:
             f"{target} is a pipe or a device; accepted: files and folders", "Save what it gives as a file."
         )
     if target.is_symlink():
-        raise RecordError(f"{target} is a link that leads nowhere", "Give the file or folder itself, or mend the link.")
+        raise RecordError(
+            f"{target} is a link that leads nowhere", "Give the file or folder itself, or repair the link."
+        )
     beside = sorted(file.name for file in target.parent.iterdir()) if target.parent.is_dir() else []
     raise RecordError(
         f"no such file or folder: {target}",
@@ -268,8 +270,8 @@ def _refuse_mixture(where: str, files: Sequence[Path]) -> None:
             f"{where} mixes formats: {', '.join(f'{count} {kind}' for kind, count in counts.items())}; "
             "accepted: one format at a time",
             f"Name files of one kind, or choose with format=, such as {next(iter(counts))!r}: the same "
-            "runs may be there twice.",
-        ).in_shell("Name files of one kind: the same runs may be there twice.")
+            "runs may be counted twice.",
+        ).in_shell("Name files of one kind: the same runs may be counted twice.")
 
 
 @dataclass(frozen=True)

@@ -245,7 +245,7 @@ class Collection:
                 # Its runs would be missing silently.
                 raise RecordError(
                     f"{folder} cannot be read: Permission denied",
-                    "Have its permissions changed, or name the folders that are to be read one by one.",
+                    "Change its permissions, or name the folders that are to be read one by one.",
                 )
         journals = self.format == "auto" and holds_journals(listing)
         sources = self._logs_in(listing, journals)

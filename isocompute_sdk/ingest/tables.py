@@ -150,7 +150,7 @@ def check_size(path: Path | str, columns: int, rows: int) -> None:
     if columns * rows > MAX_CELLS:
         raise RecordError(
             f"{path} has {rows:,} rows of {columns:,} columns; accepted: at most {MAX_CELLS:,} cells",
-            "Split the file, or leave out columns that are no metrics.",
+            "Split the file, or leave out columns that are not metrics.",
         )
 
 
@@ -177,7 +177,7 @@ def read_text(path: Path, *, largest: int | None = None, longest: int | None = N
     if len(content) > largest:
         raise RecordError(
             f"{path} holds more than {largest:,} bytes of text; accepted: at most that many",
-            "Check that this is the right file; split a larger table, or leave out columns that are no metrics.",
+            "Check that this is the right file; split a larger table, or leave out columns that are not metrics.",
         )
     encoding = "utf-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     text = content.decode(encoding, errors="replace")
@@ -300,7 +300,7 @@ def _check_header(path: Path, header: list[str], lines: Sequence[int]) -> None:
         )
     twice = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if twice:
-        raise RecordError(f"{path}:{lines[0]}: columns {listed(twice, SHOWN)} are there twice", "Rename or remove one.")
+        raise RecordError(f"{path}:{lines[0]}: columns {listed(twice, SHOWN)} appear twice", "Rename or remove one.")
 
 
 def _is_number(text: str) -> bool:

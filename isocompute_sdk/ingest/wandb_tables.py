@@ -103,7 +103,7 @@ def _no_numbers(path: Path, table: RawTable) -> tuple[Note, ...]:
         others = (numbers.is_null() & (said.is_not_null() | (name in needed))).arg_true().to_list()
         if name in needed or len(others) < len(numbers) - numbers.null_count():
             where = ((table.locate(row).removeprefix(f"{path}:"), column[row]) for row in others)
-            places += [(place, f"{name} is {cell!r:.60}, no number, and is left out") for place, cell in where]
+            places += [(place, f"{name} is {cell!r:.60}, not a number, and is left out") for place, cell in where]
     return damaged(path, places)
 
 
@@ -168,7 +168,7 @@ def refuse_several(log: RunLog) -> None:
     first, *later = (min(float(one.step_T.min()) for one in attempt.series.values()) for attempt in log.attempts)
     twice = repeated_reward(log)
     if twice is not None or any(begun <= first for begun in later):
-        what = f"begin anew at {min(later):g}" if twice is None else f"have several values of {twice}"
+        what = f"restart at {min(later):g}" if twice is None else f"have several values of {twice}"
         raise RecordError(
             f"{log.source}: the steps of run {log.name!r} (column {log.step_name!r}) {what}; accepted: the rows of one "
             "run, or a run id in each",

@@ -113,7 +113,7 @@ class PlanComparison(Answer):
         size = f"n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}"
         size += f": predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}"
         same, share = amount_text(self.equal_reward.mean, unit), self.equal_reward.mean / own
-        about = "" if self.equal_reward_bounded else " (an end of this lies outside the budgets searched)"
+        about = "" if self.equal_reward_bounded else " (one end lies outside the budgets searched)"
         ends = [amount_text(end, unit) for end in (self.equal_reward.low, self.equal_reward.high)]
         if not math.isnan(self.equal_reward.low) and ends[0] != ends[1]:
             about = f" ({ends[0].partition(' ')[0]} to {ends[1]}){about}"
@@ -226,7 +226,7 @@ def parse_configuration(given: Configuration, equal: Equal | None = None) -> tup
         )
     if equal is not None and "update_steps" in found:
         raise PlanError(
-            f"configuration {dict(given)!r} with equal = {equal!r}: both say M; accepted: one of them",
+            f"configuration {dict(given)!r} with equal = {equal!r}: both fix M; accepted: one of them",
             "Leave m out, or leave --equal out (equal=).",
         )
     return found["group_size"], found.get("problems_per_batch", 0), found.get("update_steps")

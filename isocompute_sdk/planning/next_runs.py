@@ -262,7 +262,7 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
         rival = int(choices.group_size_J[int(np.argmax(np.where(chance_J == chance_J.max(), -1, pick.worth.chosen_J)))])
         settles = f"whether n = {rival} is better than n = {here} at the target"
         if pick.trial.group_size not in (here, rival):
-            settles += f", since one fit over all n links them to n = {pick.trial.group_size}"
+            settles += f", since the joint fit links them to n = {pick.trial.group_size}"
         settles += f" (the plan changes with probability {chance_text(changed)})"
         runs.append(advised(pick.trial, budget.available, saved, settles))
         total, chance_J = total + saved, pick.worth.chosen_J
@@ -277,7 +277,7 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
         regret_now=regret,
         saving=float(min(total, regret)),
         reason=f"{now}. Run {named(runs)} first: {amount_text(cost, budget.unit)}, {cost / budget.available:.1%} of "
-        f"the budget, expected to save {small(total)} after what it costs",
+        f"the budget, expected to save {small(total)} net of its cost",
     )
 
 

@@ -328,9 +328,9 @@ LIMITS = {
     "deadline": "the deadline",
     "update_steps": "M, which is fixed",
     "worthwhile": "the reward: more steps add almost nothing",
-    "min_update_steps": "the fewest update steps allowed",
+    "min_update_steps": "the smallest M allowed",
     "max_rollouts_per_batch": "the largest batch allowed",
-    "divisible_by": "batches that the GPUs divide",
+    "divisible_by": "multiples of the GPU count",
     "rollouts_per_batch": "the batch, which is fixed",
     "problems_per_batch": "B_p, which is fixed",
     "throughput": "the batches that were timed",
@@ -358,14 +358,14 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
         ("learning rate", learning_rate(plan)),
-        *([("assumed", f"{values}; yours: {yours}")] if values else []),
+        *([("assumed", f"{values}; to change: {yours}")] if values else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
         *_gain(plan),
     ]
     if plan.odds is None and (sizes := best_sizes(plan)):
-        found.append(("best n", f"{sizes} is about the best, with 80 % probability"))
+        found.append(("best n", f"{sizes}, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     return [*found, *_under("also close", _close(plan))]
 
@@ -460,7 +460,7 @@ def details(plan: Plan) -> list[tuple[str, str]]:
     ]
     unlike = [f"{row.name}: {row.described}" for row in plan.settings if row.differs]
     lines = () if plan.passport is None else plan.passport.lines()
-    return [*found, *_under("unlike the runs", unlike), *_under("passport", lines)]
+    return [*found, *_under("unlike the runs", unlike), *_under("fit checks", lines)]
 
 
 def _under(label: str, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
@@ -506,7 +506,7 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
     if not plan.evaluation_counted:
         added = (amount_text(value, unit) for unit, value in plan.breakdown["evaluation"].items() if unit in UNITS[:2])
-        text += f"; evaluations come on top: {', '.join(added)}"
+        text += f"; plus evaluations: {', '.join(added)}"
     return [("in total", text)]
 
 

@@ -210,15 +210,15 @@ class Planner(Basis):
         if fixed:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
             raise PlanError(
-                f"received {', '.join(fixed)}; accepted: neither, since n, B_p and M of the runs are what is asked for",
+                f"received {', '.join(fixed)}; accepted: neither, since the answer chooses n, B_p and M",
                 f"Leave {', '.join(fixed)} out.",
             ).in_shell(f"Leave {flags} out.")
         seen = self.fits.largest_compute
         if budget is None and (self.fits.method not in FITTED or seen is None):
-            raise PlanError("no runs tell how large the budget is", "Add --budget (budget=).")
+            raise PlanError("no budget, and no runs to take it from", "Add --budget (budget=).")
         if self.fits.method == "paper":
             raise PlanError(
-                "fits of method 'paper' have no draws of a surface to judge further runs by",
+                "fits of method 'paper' cannot judge further runs",
                 "Fit with --method surface (method='surface').",
             )
         amount = Budget.parse(budget if budget is not None else NEAR * (seen or 1.0))

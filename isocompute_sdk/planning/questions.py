@@ -224,7 +224,7 @@ class BudgetFor(Answer):
             lines.append("no interval: these fits have none")
         else:
             alone = "is not expected to help" if self.bet is None else "is a bet"
-            alone = f"more compute alone {alone} within {FAR:g} x (beyond it nothing was searched)"
+            alone = f"more compute alone {alone} within {FAR:g} x (the largest searched)"
             lines.append(f"next          {OTHERWISE}; {alone}")
         if self.plan is not None:
             p = self.plan
@@ -395,7 +395,7 @@ def _gain_text(value: Estimate) -> str:
     if np.isnan(value.mean):
         return "not known"
     if np.isnan(value.low):
-        return f"{value.mean:+.3f} (no interval: these fits have no paired draws)"
+        return f"{value.mean:+.3f} (these fits give no interval)"
     # Adding zero turns a rounded -0.0 into 0.0.
     mean, low, high = (round(part, 4) + 0.0 for part in value)
     return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"

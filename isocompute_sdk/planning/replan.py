@@ -130,7 +130,7 @@ class Replan(Saved):
                 return one
         absent = "" if self.checkpoint.path else "; others start from a checkpoint, and none was found on disk"
         raise PlanError(
-            f"option {name!r}; here: {', '.join(one.name for one in self.options)}{absent}",
+            f"option {name!r}; accepted: {', '.join(one.name for one in self.options)}{absent}",
             "Use one of these names." if not absent else "Use one of these, or name the folder of the checkpoints.",
         )
 
@@ -181,7 +181,7 @@ class Replan(Saved):
             lines.append(f"stop: {self.forecast.card.reason}")
         shown = self.options if self.forecast.rises or self.forecast.lost else ()
         if shown:
-            lines.append("rewards of the best checkpoint of this run (a plan has the mean of runs):")
+            lines.append("rewards of the best checkpoint of this run (plans show the mean over runs):")
         for one in shown:
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"
@@ -304,7 +304,7 @@ def _options(
         start = None if name == "go-on" or keep.path is None else keep
         return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), *reward)
 
-    curve = f"The run's curve by the fit of its {len(live.series)} runs" if live.series[1:] else "The run's own curve"
+    curve = f"The run's curve in the fit of {len(live.series)} runs" if live.series[1:] else "The run's own curve"
     why = f"{curve}; probability that it falls {chance_text(forecast.falling)}."
     longest = max(float(one.rollouts_T[-1]) for one in live.series)
     basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"

@@ -107,7 +107,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     near, sizes = float(odds.near_best[here]), odds.group_size
     smallest, largest = fits.group_size_range
     if len(sizes) == 1:
-        only = f"n = {n} is the only n that the limits allow of those from {smallest} to {largest}, which were run"
+        only = f"n = {n} is the only n within the limits, of those run ({smallest} to {largest})"
         return Verdict("likely" if doubts else "clear", only, doubts), False
     spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
     # Nearly equal means are not enough: draws that put the best n anywhere have them too.
@@ -123,7 +123,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         more = f"better by more than {equal:g} with probability {chance_text(odds.above_ahead)}"
         sentence = f"n = {best} is best of those that were run; n = {2 * largest} is {more}"
         if not grid[here]:
-            sentence = f"n = {n}, which was not run, is expected to reach more than n = {best} and others; it is {more}"
+            sentence = f"n = {n}, which was not run, is expected to beat n = {best} and the others; it is {more}"
         return Verdict(kind, sentence, doubts, lost), True
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
@@ -198,7 +198,7 @@ def approval_of(plan: Plan) -> Approval:
         return Approval("do-not", against)
     fits, far = plan.fits, plan.extrapolation
     if plan.verdict.kind == "borrowed":
-        return Approval("part", "no run of yours says what it gains", *_check(plan, 0.5))
+        return Approval("part", "none of your runs shows its gain", *_check(plan, 0.5))
     if fits is None or far is None:
         return Approval("approve", "nothing speaks against it")
     nearest = min(fits.curves.values(), key=lambda c: (abs(np.log2(c.group_size / plan.group_size)), -c.last_compute))
@@ -219,7 +219,7 @@ def approval_of(plan: Plan) -> Approval:
     telling = (one for one in checks if far <= FAR and one.lowest is not None and one.lowest > best)
     part = replace(checks[0], kind="part")
     if part.expected is not None and part.expected <= best:
-        part = replace(part, reason=f"{cost}; up to there nothing is gained over the {best:.3f} of the best run")
+        part = replace(part, reason=f"{cost}; up to there no gain over the best run ({best:.3f})")
     return next(telling, part)
 
 

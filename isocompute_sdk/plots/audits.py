@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = {"best": "*", "level": "o", "behind": "v", "undecided": "D", "alone": "o", "not-judged": "o"}
-MEANING = {"best": "best known here", "level": "level with it", "behind": "behind it", "undecided": "may be behind it"}
+MEANING = {"best": "best known here", "level": "about equal", "behind": "behind", "undecided": "may be behind"}
 MAX_BARS = 30
 SMALLEST_SHARE = 0.01
 

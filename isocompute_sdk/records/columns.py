@@ -314,7 +314,7 @@ def to_series(name: str, values: object) -> pl.Series:
     if owner == "pandas":
         series = cast(Any, values)
         if getattr(series, "ndim", 1) != 1:
-            raise RecordError(f"column {name} is there more than once", "Give every column its own name.")
+            raise RecordError(f"column {name} appears more than once", "Give every column its own name.")
         if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iuf":
             return pl.Series(name, series.to_numpy()).fill_nan(None)
         # Arrays of pandas, such as those of its strings, have no `notna`; missing cells of either are NaN or NA.

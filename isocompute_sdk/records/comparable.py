@@ -170,7 +170,7 @@ def unlike_at_start(start: Mapping[str, float], noise: float) -> list[Note]:
             "context-taken-for-granted",
             "warning",
             f"rewards at step 0 differ by more than noise ({shown}): these runs began from different models or were "
-            "evaluated otherwise, and their curves do not belong on one frontier. Fit them apart: isocompute doctor "
+            "evaluated differently, and their curves do not belong on one frontier. Fit them apart: isocompute doctor "
             f"RUNS {kept} --output part.parquet (isocompute audit RUNS "
             "does so for every group), or say that it does not matter: --pool model.",
             {"fields": ["model"], "runs": sorted(run for part in parts[1:] for run in part), "groups": parts},

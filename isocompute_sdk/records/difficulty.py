@@ -201,7 +201,7 @@ def _notes_on_sizes(
     }
     if thin:
         listed = ", ".join(f"{band} {count}" for band, count in thin.items())
-        message = f"Bands too small to hold {validation} validation problems out, half of each instead: {listed}."
+        message = f"Bands too small to hold out {validation} validation problems, half of each instead: {listed}."
         notes.append(Note("validation-set-small", "warning", message, {"validation": validation, **thin}))
     return notes
 

@@ -320,7 +320,7 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         rows = _melt(frame, metrics, named.source)
     if left:
         written = [named.source.written[name] for name in left]
-        message = f"left out, no known column: {', '.join(written)}."
+        message = f"left out, unknown columns: {', '.join(written)}."
         notes.append(Note("columns-left-out", "info", message, {"columns": written}))
     training = [name for name in rows["metric"].unique() if is_training_reward(name) or name in of_updates]
     held_out = pl.lit(DEFAULT_EVAL_SET)
@@ -484,7 +484,7 @@ def _refuse_slip(name: str, source: Source) -> None:
     """Raise on a name that looks like that of a known column."""
     if (slip := misspelt(name)) is not None:
         written = source.written[name]
-        raise wrong_column(f"column {written!r} is no known column, but looks like {slip!r}", "", [written], slip)
+        raise wrong_column(f"column {written!r} is unknown, but looks like {slip!r}", "", [written], slip)
 
 
 def _melt(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], source: Source) -> pl.DataFrame:

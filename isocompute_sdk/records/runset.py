@@ -356,7 +356,7 @@ class RunSet:
                 shown = ", ".join(values[:20]) + (", ..." if len(values) > 20 else "")
                 raise RecordError(
                     f"no rows left with {written} = {wanted!r}; {name} holds: {shown}",
-                    f"{did_you_mean(str(wanted), values)}Filter by a value that is there.",
+                    f"{did_you_mean(str(wanted), values)}Filter by one of these values.",
                 )
         if kept.is_empty():
             raise RecordError("no row meets the predicates", "Loosen them.")
@@ -439,7 +439,7 @@ def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
     )
     raise RecordError(
         f"run {pair['run_id']!r} is in {' and in '.join(spans_told)} with overlapping evaluations of "
-        f"{pair['metric']!r} on {pair['eval_set']!r}; accepted: a run that goes on where it stopped",
+        f"{pair['metric']!r} on {pair['eval_set']!r}; accepted: a run that continues where it stopped",
         "For different runs, give each its own run_id or a context field such as train_data=...; for the "
         'same run read again, pass on_duplicate="last".',
     ).in_shell(

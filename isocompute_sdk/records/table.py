@@ -96,8 +96,8 @@ def _without_repeats(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
 def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:
     """That runs were read without n or B_p."""
     message = (
-        f"{', '.join(runs[:5])}{', ...' if len(runs) > 5 else ''}: nothing says {' and '.join(unknown)}; 1 "
-        "stands in its place, and rollouts are not known. A fit needs it."
+        f"{', '.join(runs[:5])}{', ...' if len(runs) > 5 else ''}: no file states {' and '.join(unknown)}; 1 "
+        "is used instead, and rollouts are unknown. A fit needs it."
     )
     return Note("sizes-unknown", "warning", message, {"runs": list(runs), "columns": list(unknown)})
 
@@ -251,7 +251,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     as_given = as_mapping(given)
     table = {name.strip(): values for name, values in as_given.items()}
     if len(table) < len(as_given):
-        raise RecordError(f"columns are there twice, but for blanks: {', '.join(as_given)}", "Rename or remove one.")
+        raise RecordError(f"columns appear twice, apart from blanks: {', '.join(as_given)}", "Rename or remove one.")
     ignored = {name.strip() for name in options.ignore}
     rename = {name.strip(): new.strip() for name, new in options.rename.items()}
     for name in (*rename, *ignored):

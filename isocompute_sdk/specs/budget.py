@@ -63,7 +63,7 @@ def hours_until(text: str, now: datetime | None = None) -> float:
             ) from None
     hours = (end.astimezone() - now).total_seconds() / 3600.0
     if hours <= 0:
-        raise problem(message=f"received {show(text)}, which is past: it is {now:%A %Y-%m-%d %H:%M}")
+        raise problem(message=f"received {show(text)}, which is past; now: {now:%A %Y-%m-%d %H:%M}")
     return math.floor(hours * 100) / 100
 
 

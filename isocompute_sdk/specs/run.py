@@ -87,7 +87,7 @@ class Hardware(Spec):
             return f"{rollouts_per_batch} rollouts per batch > max_rollouts_per_batch = {limit}"
         if rollouts_per_batch % divisor:
             rest = rollouts_per_batch % divisor
-            return f"{rollouts_per_batch} rollouts per batch is not a multiple of {divisor} (rest {rest})"
+            return f"{rollouts_per_batch} rollouts per batch is not a multiple of {divisor} (remainder {rest})"
         return None
 
 
@@ -226,8 +226,7 @@ def batch_refusal(group_size: int, problems_per_batch: int, hardware: Hardware, 
     batch, updates = group_size * problems_per_batch, recipe.updates_per_batch
     refusal = hardware.refusal(batch)
     if refusal is None and batch % updates:
-        rest = batch % updates
-        refusal = f"{batch} rollouts per batch cannot be cut into updates_per_batch = {updates} parts (rest {rest})"
+        refusal = f"{batch} rollouts per batch cannot be split into updates_per_batch = {updates} parts"
     if refusal is None:
         return None
     return f"group_size = {group_size} with problems_per_batch = {problems_per_batch}: {refusal}"

@@ -125,8 +125,8 @@ class Supervision(Spec):
     max_hours: Annotated[Quantity | None, in_unit("hours")] = None
     """Wall-clock limit of one attempt at a run. None: no limit."""
     retries: Annotated[int, Number(whole=True, ge=0), in_unit("attempts")] = 2
-    """How often a run goes on from its checkpoint after it hung, ran out of time, was killed, or was lost before it got
-    further than before. Then it is abandoned, and the study goes on without it."""
+    """How often a run goes on from its checkpoint after it hung, ran out of time, was killed, or was lost without
+    getting further. Then it is abandoned, and the study goes on without it."""
     retry_after_seconds: Annotated[float, Number(ge=0), in_unit("seconds")] = 30.0
     """Time before the first retry; it doubles with each further one."""
     stop_on: tuple[str, ...] = ()

@@ -117,7 +117,7 @@ class Sweep(Spec):
             which = "neither rollouts nor update_steps" if self.rollouts is None else "both rollouts and update_steps"
             raise problem(
                 message=f"received {which}; accepted: exactly one of them",
-                hint="It says how long every run is: in rollouts (same compute) or in update steps.",
+                hint="It sets the length of every run: in rollouts (same compute) or in update steps.",
             )
         return self
 

@@ -274,7 +274,7 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
             suggestion = f" Did you mean {meant}?" if meant else ""
             if passes is not None:
                 suggestion += (
-                    " Flags of the framework that decide neither n, B_p, M nor the objective are handed through; "
+                    " Flags of the framework that decide neither n, B_p, M nor the objective are passed through; "
                     "`isocompute list backends NAME` lists them. n, B_p, M and fields of the recipe are "
                     "changed in the plan (`isocompute launch --change`) or in the study."
                 )
@@ -285,7 +285,7 @@ def read_options(run: RunSpec, model: type[Options]) -> tuple[Options | None, tu
         return None, tuple(notes)
     if passed:
         shown = ", ".join(f"{name}={run.options[name]}" for name in passed)
-        message = f"handed through to the framework without a check of the value: {shown}."
+        message = f"passed to the framework unchecked: {shown}."
         notes.append(Note("before-start", "info", message, {"flags": passed}))
     try:
         return model.model_validate(run.options), tuple(notes)

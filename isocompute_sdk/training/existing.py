@@ -203,9 +203,7 @@ def _gaps(config: SavedConfig, name: str, steps: float | None) -> list[str]:
     if steps is None and epochs:
         found.append(f"M follows from the rows of the data and {', '.join(epochs)}")
     if config.batch is not None and "problems_per_batch" not in config.fields:
-        found.append(
-            f"{config.batch.value} rollouts per batch on each process; nothing says how many processes there are"
-        )
+        found.append(f"{config.batch.value} rollouts per batch on each process; the number of processes is unknown")
     if config.dialect != name:
         found.append(
             f"its flags are those of {config.dialect}; --overrides prints those of the release of this backend"

@@ -328,7 +328,7 @@ def filled(table: Iterable[Section], case: Case[Any]) -> tuple[Section, ...]:
         if flags:
             found.append(Section(section.title, tuple(flags)))
     if passed:
-        found.append(Section("handed through", tuple(Flag(name, value) for name, value in passed.items())))
+        found.append(Section("passed through", tuple(Flag(name, value) for name, value in passed.items())))
     return tuple(found)
 
 

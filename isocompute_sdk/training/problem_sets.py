@@ -145,7 +145,7 @@ def read_rows(
         from datasets import load_dataset
     except ModuleNotFoundError as error:
         raise BackendError(
-            f"{source!r} is no file, and {error.name} is not installed, which loads data sets by name",
+            f"{source!r} is not a file, and {error.name}, which loads data sets by name, is not installed",
             "pip install 'isocompute[data]', or give a Parquet, CSV, JSON or JSON-lines file.",
         ) from error
     try:

@@ -207,7 +207,7 @@ def test_the_run_and_the_compute_of_an_outlier_are_named(make_runs: Make) -> Non
         ({"pool": 3}, "pool names 3; accepted: model"),
         (
             {"bounds": (-1e12, 1e12)},
-            r"avg@4 spans .* next to nothing of bounds = \(-1000000000000.0, 1000000000000.0\)",
+            r"avg@4 spans .* bounds = \(-1000000000000.0, 1000000000000.0\)",
         ),
         ({"pool": ("lr",)}, "pool names lr; accepted: model, train_data, algorithm, learning_rate"),
     ],

@@ -101,7 +101,7 @@ def resume(run: Path, engines: Sequence[str]) -> None:
             point_latest(folder, newest[0])
         elif folder.exists():
             set_aside(folder)
-    say("training starts from the beginning" if newest is None else f"training goes on after update step {step}")
+    say("training starts from the beginning" if newest is None else f"training resumes after update step {step}")
 
 
 class Progress:

@@ -340,7 +340,7 @@ def eval_batch(problems: int, samples: int, processes: int, most: int) -> int:
     exact = [size for size in sizes if problems * samples % (size * processes) == 0]
     if not exact:
         sys.stderr.write(
-            f"train: warning: {problems} validation problems are no multiple of {processes} processes: TRL repeats "
+            f"train: warning: {problems} validation problems are not a multiple of {processes} processes: TRL repeats "
             "some to fill its last batch, and trl_eval_reward counts them twice\n"
         )
     return max(exact or sizes)

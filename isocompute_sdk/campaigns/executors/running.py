@@ -310,7 +310,7 @@ class _Work:
         words = words.replace(job.name, "").partition(" (see ")[0]
         first = self.stillborn.setdefault(words, job.name)
         if words and first != job.name:
-            self.shared = f"not started: {first} and {job.name} failed alike before their first record"
+            self.shared = f"not started: {first} and {job.name} failed the same way before their first record"
 
     def _abandon(self, job: Job, track: _Track, seen: Seen) -> None:
         """Give a job up."""

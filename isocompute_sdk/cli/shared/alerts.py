@@ -119,7 +119,7 @@ def follow_logs(watcher: Watcher, *, json: bool) -> None:
         watcher.look()
         _close(watcher, json=json)
         # Silence alone could also mean that nothing was found to look at.
-        seen = f"looked at {counted(watcher.runs, 'run')}"
+        seen = f"checked {counted(watcher.runs, 'run')}"
         print(f"{seen}; alerts already reported are not repeated ({watcher.book.path})", file=sys.stderr)
         return
     try:
@@ -127,7 +127,7 @@ def follow_logs(watcher: Watcher, *, json: bool) -> None:
         while (quiet := watcher.look_again()) < longest:
             if watcher.runs and not told:
                 watched = f"watching {counted(watcher.runs, 'run')} every {watcher.interval:g} s"
-                ends = f"the last log grew {duration(quiet)} ago; ends when none has grown for {duration(longest)}"
+                ends = f"the last log grew {duration(quiet)} ago; stops when none has grown for {duration(longest)}"
                 print(f"{watched}: {ends}", file=sys.stderr, flush=True)
                 told = True
             time.sleep(watcher.interval)
@@ -267,7 +267,7 @@ class Watcher:
         self._recovered(folder)
         if self.eval_set is not None and self.eval_set not in runs.eval_sets:
             there = ", ".join(runs.eval_sets)
-            self._complain(f"no run has the evaluation set {self.eval_set!r} so far; there are: {there}")
+            self._complain(f"no run has the evaluation set {self.eval_set!r} so far; found: {there}")
         traces = gather(runs, self.reading["metric"], self.eval_set)
         self._planned_seen |= self.planned is not None and any(self.planned.is_it(run) for run in traces)
         for alert in self.book.due(notes_now(traces, self.planned, [*runs_without_sizes(runs)]), folder, self.least):

@@ -87,7 +87,7 @@ def _print_answer(fits: Fits, *, verbose: bool) -> None:
         if name not in unused:
             console.print(f"no law {name}: {reason}")
     if fits.curves:
-        console.print(f"hand-overs: {fits.describe_handovers()}")
+        console.print(f"best n changes: {fits.describe_handovers()}")
         table = Table("n", "B_p", "plateau", "half at C", "rms", "shape", "status", box=None, pad_edge=False)
         for curve in fits.select():
             table.add_row(*curve.cells, curve.shape.replace("_", " "), curve.status.value)
@@ -214,7 +214,7 @@ def _print_first_notes(plan: Plan) -> None:
     if more > 0:
         hidden = [note.code for note in ordered[shown:] if note.severity != "info"]
         named = f" ({', '.join(dict.fromkeys(hidden))})" if hidden else ""
-        console.print(f"-v shows {more} more note{'s' if more > 1 else ''}{named}, evaluations and the passport")
+        console.print(f"-v shows {more} more note{'s' if more > 1 else ''}{named}, evaluations and fit checks")
 
 
 def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
@@ -240,8 +240,8 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     if plan.fits is not None and plan.fits.flat_runs is not None:
         label = f"isocompute problems train.jsonl --label {quote(plan.model or PLACEHOLDER)} --reward reward.py"
         return [
-            f"next, whether the reward works and how hard the problems are for the model: {label}",
-            f"then, with the log of a run that rises: {typed.asking('allocate', 'NEW_RUN')}",
+            f"next, to test the reward and how hard the problems are for the model: {label}",
+            f"then, with the log of a run whose reward rises: {typed.asking('allocate', 'NEW_RUN')}",
         ]
     return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {train}"]
 

@@ -78,12 +78,12 @@ class BudgetOptions:
     ] = "auto"
     n_problems: Annotated[int | None, opt.count("--n-problems", "Distinct training problems D.", _FIX)] = None
     min_update_steps: Annotated[
-        int | None, opt.count("--min-update-steps", "Fewest updates; twice the warm-up by default.", _FIX)
+        int | None, opt.count("--min-update-steps", "Minimum M; twice the warm-up by default.", _FIX)
     ] = None
     spend: Annotated[str, opt.option("worthwhile (stop where more steps add almost nothing) or all.", _FIX)] = (
         "worthwhile"
     )
-    any_group_size: Annotated[bool, opt.option("Allow n that is not a power of two.", _FIX, "--any-group-size")] = False
+    any_group_size: Annotated[bool, opt.option("Allow n other than powers of two.", _FIX, "--any-group-size")] = False
     max_rollouts_per_batch: Annotated[
         int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max, e.g. 16k.", _HARDWARE)
     ] = None
@@ -98,7 +98,7 @@ class BudgetOptions:
     recipe_value: Annotated[
         list[str] | None,
         opt.option(
-            "Train the plan with this: learning_rate=2e-6, kl_coef=0, max_response_tokens=4096; repeatable.",
+            "Recipe values of the plan: learning_rate=2e-6, kl_coef=0, max_response_tokens=4096; repeatable.",
             _HARDWARE,
             "--recipe-value",
         ),
@@ -113,7 +113,7 @@ class BudgetOptions:
         float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout.", _UNITS)
     ] = None
     usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
-    gpu_exponent: Annotated[float | None, opt.option("How speed grows with GPUs; 1 is ideal.", _UNITS)] = None
+    gpu_exponent: Annotated[float | None, opt.option("Exponent of speed in GPUs; 1 is ideal.", _UNITS)] = None
     throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
     evaluation: Annotated[str | None, opt.option("Evaluation to pay for: problems x samples, e.g. 300x4.", _UNITS)] = (
         None
@@ -204,7 +204,7 @@ class BudgetOptions:
             have = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise SpecError(
                 f"{have} without {' and '.join(missing)}; accepted: both of these, or --throughput FILE",
-                "Add it, or measure the speed: isocompute doctor LOGS --speed --gpus N.",
+                "Give both, or measure the speed: isocompute doctor LOGS --speed --gpus N.",
             )
         gpus = {"gpus": hardware.gpu_counts[0]} if not missing and "gpus" in hardware.model_fields_set else {}
         return Throughput.model_validate({**given, **gpus})

@@ -34,7 +34,7 @@ class ProbeOptions:
     batch: Annotated[
         list[str] | None, opt.option("A batch n x B_p to time, e.g. 8x32; give three.", _PANEL, "--batch")
     ] = None
-    gpus: Annotated[int | None, opt.count("--gpus", "GPUs of the runs; the study's by default.", _PANEL)] = None
+    gpus: Annotated[int | None, opt.count("--gpus", "GPUs per run; the study's by default.", _PANEL)] = None
     usd_per_gpu_hour: Annotated[
         float | None, opt.quantity("--usd-per-gpu-hour", "Price to save with the speed.", _PANEL)
     ] = None

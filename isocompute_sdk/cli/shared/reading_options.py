@@ -25,9 +25,7 @@ class TableOptions:
 
     set_: Annotated[
         list[str] | None,
-        opt.option(
-            "Say what the runs used where files lack it, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"
-        ),
+        opt.option("Value that the files do not state, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"),
     ] = None
     rename: Annotated[
         list[str] | None,

@@ -27,7 +27,7 @@ STAGES = {
     "compare": "comparing",
     "refit": "fitting again with the new run",
 }
-CHECK_REWARD = "Check the reward function on responses of the run; then start a changed study under another name."
+CHECK_REWARD = "Check the reward function on responses of the run; then change the study and rename it."
 """What to do about a run that has learned nothing."""
 
 

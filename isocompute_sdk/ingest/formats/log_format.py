@@ -157,7 +157,7 @@ def printed_numbers(pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, float],
         if found is None:
             others[tag] = text
         elif str(numbers.setdefault(tag, value := float(found["number"]))) != str(value):
-            others[""] = f"{tag} is there twice in one step, and its first value is kept"
+            others[""] = f"{tag} appears twice in one step; its first value is kept"
     return numbers, others
 
 
@@ -174,7 +174,7 @@ def printed_dict(line: str, begins: re.Pattern[str], prefixes: Mapping[str, str]
         said, end, rest = entries.partition("}")
         values, others = printed_numbers((prefixes[kind] + tag, text) for tag, text in PAIR.findall(said + end))
         if len(parts) > 3 or rest.strip() or not end or said.count("'") % 2:
-            others[""] = "a part of this line is missing, or stands behind another one, and is left out"
+            others[""] = "a part of this line is missing, or follows another one, and is left out"
         found = Printed(int(step), values, kind == next(iter(prefixes)), others)
         if values:
             break

@@ -137,7 +137,7 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
         found = console.parse(re.sub(r"\S+\s*$", "", whole) if cut == _CUT else whole)
         if found is not None:
             printed += [found] if found.values else []
-            why = cut or ("bytes here are no text" if re.search("[\0\ufffd]", text) else "")
+            why = cut or ("bytes here are not text" if re.search("[\0\ufffd]", text) else "")
             others += [(number, *other) for other in ({"": why} if why else found.others).items()]
         elif cut and console.parse(whole) is not None:
             others.append((number, "", cut))
@@ -153,7 +153,7 @@ def read_console(path: Path, console: Console) -> tuple[list[Steps], tuple[Note,
 def _no_numbers(others: Iterable[tuple[int, str, str]], known: Collection[str]) -> list[tuple[int, str]]:
     """Line and sentence for what is no number where other steps have one; without a tag the text is the sentence."""
     return [
-        (number, f"{tag} is {text!r:.60}, no number, and is left out" if tag else text)
+        (number, f"{tag} is {text!r:.60}, not a number, and is left out" if tag else text)
         for number, tag, text in others
         if not tag or tag in known
     ]

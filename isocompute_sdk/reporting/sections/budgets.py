@@ -70,7 +70,7 @@ def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
     rows: list[tuple[str, ...]] = []
     for i, one in enumerate(plans):
         before, here = plans[i - 1].predicted_reward or 0.0, one.predicted_reward or 0.0
-        cut = ", of which the deadline allows less" if "deadline" in one.binding else ""
+        cut = "; the deadline allows less" if "deadline" in one.binding else ""
         row = [say.amount(one.budget.amount, plan.budget.unit) + cut, str(one.group_size), say.reward(here)]
         row += ["" if i == 0 else say.difference(here, before), *(say.amount(one.costs[unit], unit) for unit in units)]
         rows.append(tuple(row))

@@ -42,7 +42,7 @@ def launch_script(material: Material) -> Section:
     except IsoComputeError as error:
         lacks = error.message
     if lacks:
-        text = f"No script: {lacks}. To write one all the same:"
+        text = f"No script: {lacks}. To write one anyway:"
         return Section(name, title, (Missing(text, f"{command} --backend {backend}{model_option(plan.model)}"),))
     told = Paragraph(
         "Start it with bash in the folder of the files that it names. For another framework (verl, trl or torch):",

@@ -25,7 +25,7 @@ def why(material: Material) -> Section:
     blocks: list[Block] = []
     if fits is not None and fits.curves:
         trained = _trained(material)
-        text = "Points are evaluations, lines the fitted curves (dashed beyond the runs), the broad line their frontier"
+        text = "Points are evaluations, lines the fitted curves (dashed beyond the runs), the thick line their frontier"
         if material.flat:
             text = "Points are evaluations, lines their means"
         text += "." if trained is None else ", the thin line the run that was trained."
@@ -39,7 +39,7 @@ def why(material: Material) -> Section:
     if plan is not None and plan.alternatives:
         blocks.append(_every_n(material, plan))
     if not blocks:
-        text = "There are no reward curves here: published laws come without them, and a saved audit keeps none."
+        text = "There are no reward curves here: published laws have none, and a saved audit keeps none."
         blocks.append(Missing(text, material.with_runs))
     what = "every run" if plan is None and audit is not None else "every other n"
     curves = "the reward curves, and " if any(isinstance(block, Picture) for block in blocks) else ""

@@ -67,11 +67,11 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     more += [Paragraph(f"{before}{say.sentence(text)}") for text in texts]
     more.append(Items("What this rests on", tuple(_rests_on(material, plan))))
     if material.assumed_budget:
-        text = f"No budget was given: this page takes {REACH:g} times the compute of the largest run. To set it:"
+        text = f"No budget was given: this page assumes {REACH:g} times the compute of the largest run. To set it:"
         more.append(Missing(text, material.again(f"--budget {short(plan.budget.amount)}")))
     if not material.planned_again:
-        text = "The planner alone would not make this plan (changed by hand, or going on with runs): the numbers by "
-        text += f"budget below hold B_p = {plan.problems_per_batch} fixed and leave every other option at its default."
+        text = "This plan was changed by hand or continues runs: the numbers by "
+        text += f"budget below hold B_p = {plan.problems_per_batch} fixed, with defaults for every other option."
         more.append(Missing(text))
     if outcome is not None:
         again = say.budget_option(plan.budget.replace(**{plan.budget.unit: 2 * plan.budget.amount}))
@@ -154,7 +154,7 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
     spent = spending(material.folders)
     if not spent.rollouts:
         return [fact for fact in _cost(material, plan) if fact.value != UNKNOWN]
-    detail = f"{plan.rollouts:,} by the plan; evaluations of all runs on top: {spent.evaluation_rollouts:,.0f}"
+    detail = f"{plan.rollouts:,} by the plan; evaluations of all runs, extra: {spent.evaluation_rollouts:,.0f}"
     return [
         Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail),
         Fact("Time", duration(3600 * spent.hours), "of all runs together"),
@@ -197,7 +197,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     evaluations = "evaluations included"
     if not plan.evaluation_counted:
         units = [name for name in dict.fromkeys((unit, "usd")) if name in spent] or ["rollouts"]
-        evaluations = f"evaluations come on top: {', '.join(say.amount(spent[name], name) for name in units)}"
+        evaluations = f"plus evaluations: {', '.join(say.amount(spent[name], name) for name in units)}"
         evaluations += " (--evaluation 300x4 plans them within it)" if plan.budget.unit in ("gpu_hours", "usd") else ""
     share = "" if material.assumed_budget else f"{plan.cost / plan.budget.amount:.0%} of the budget; "
     part, until, whole = plan.approved_costs, "", dict.fromkeys(plan.costs, "")

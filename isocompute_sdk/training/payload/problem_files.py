@@ -90,7 +90,7 @@ def parsed(path: Path, number: int, line: str) -> Any:
         value = json.loads(line)
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ProblemFileError(f"{path}:{number}: holds half of a surrogate pair, which is no text") from error
+        raise ProblemFileError(f"{path}:{number}: holds half of a surrogate pair, which is not text") from error
     except (ValueError, RecursionError) as error:
         raise ProblemFileError(
             f"{path}:{number}: is not valid JSON ({error}); accepted: one JSON object per line. The file may have "
