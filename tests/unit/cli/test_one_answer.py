@@ -237,7 +237,6 @@ def test_a_run_that_never_rose_is_told_so_once_also_where_it_fell(isocompute: Co
     assert (row["rises"], row["fault"]) == (False, "collapse" if fell[-1] < 0.35 * 0.5 else "decay")
     assert "no rise seen" not in isocompute("status", "runs.csv", columns=400).stdout
     audit = isocompute("audit", "runs.csv", columns=400).stdout
-    assert "no rise lasted" in audit
-    assert "bought nothing" not in audit
+    assert ["%" in line for line in audit.splitlines() if "no rise lasted" in line] == [False]
     assert "rise that the fit" not in audit
     assert "fitted" not in isocompute("forecast", "runs.csv", columns=400).stdout
