@@ -203,6 +203,8 @@ def test_an_assumed_learning_rate_gives_way_to_that_of_a_script(isocompute: Comm
     given = ("--change", "learning_rate=2e-6")
     for more, ours in (((), True), (("--against", "my.sh"), False), (("--against", "my.sh", *given), True)):
         assert (rate in json.loads(ok(isocompute(*asked, *more)).stdout)["overrides"]) is ours
-    (kept,) = [x for x in ok(isocompute(*asked[:-1], "--against", "my.sh")).stdout.splitlines() if "leave" in x]
+    (kept,) = [
+        x for x in ok(isocompute(*asked[:-1], "--against", "my.sh")).stdout.splitlines() if "learning_rate = 3e-06" in x
+    ]
     assert "learning_rate = 3e-06" in kept
     assert "max_tokens = 2,048" in kept
