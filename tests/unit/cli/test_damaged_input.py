@@ -158,7 +158,6 @@ def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path:
         ["status", "PIPE"],
         ["status", "--watch", "PIPE.csv", "--once"],
         ["status", "--watch", "--map", "PIPE.yaml", "--once"],
-        ["launch", "PIPE.json"],
     ],
     ids=" ".join,
 )
