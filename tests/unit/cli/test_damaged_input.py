@@ -39,7 +39,7 @@ def test_json_beyond_all_limits_is_an_error_like_any_other(
     refused(isocompute("doctor", "runs.jsonl"))
     for name in ("plan.json", "comparison.json"):
         (tmp_path / name).write_text(text)
-    refused(isocompute("report", "plan.json"))
+    refused(isocompute("launch", "plan.json"))
     (tmp_path / "study").mkdir()
     for name in ("request.json", "spec.json"):
         (tmp_path / "study" / name).write_text(text)
@@ -158,7 +158,6 @@ def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path:
         ["status", "PIPE"],
         ["status", "--watch", "PIPE.csv", "--once"],
         ["status", "--watch", "--map", "PIPE.yaml", "--once"],
-        ["report", "PIPE.json"],
     ],
     ids=" ".join,
 )

@@ -202,7 +202,7 @@ def test_limits_that_leave_no_plan_name_a_value_that_does(isocompute: Command, l
 
 
 def test_a_saved_plan_names_the_command_that_shows_its_script(isocompute: Command) -> None:
-    named = screen(isocompute, "plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M -o 'a plan.yaml'")[-1]
+    named = screen(isocompute, "plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M -o 'a plan.json'")[-1]
     assert "--rollout.n_samples_per_prompt" in isocompute(*shlex.split(named.partition(": ")[2])[1:]).stdout
 
 

@@ -45,7 +45,7 @@ def test_every_kind_of_the_library_is_a_kind_of_the_command() -> None:
     from isocompute_sdk.plots import figures
 
     assert tuple(figures.OF_FITS) == plot.FITTED
-    assert tuple(figures.OF_RUNS) == plot.MEASURED
+    assert tuple(figures.OF_RUNS) == (plot.MEASURED,)
     assert tuple(figures.OF_AUDIT) == plot.AUDITED
 
 
