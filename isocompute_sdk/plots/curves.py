@@ -13,6 +13,7 @@ from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.forecast import Forecast
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.phrases import printable
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
 from isocompute_sdk.records import RunSeries
@@ -237,7 +238,7 @@ def _draw_trained(ax: Axes, run: RunSeries) -> tuple[Array, Array, str]:
 def whose(fits: Fits) -> str:
     """The model, for a title."""
     return (
-        f", {fits.model.rsplit('/', 1)[-1]}"
+        f", {printable(fits.model.rsplit('/', 1)[-1])}"
         if fits.model
         else (", prior without data" if fits.method == "prior" else "")
     )

@@ -37,9 +37,8 @@ def test_json_beyond_all_limits_is_an_error_like_any_other(
     (tmp_path / "runs.jsonl").write_text(f"{text}\n")
     assert why in refused(isocompute("fit", "runs.jsonl"))
     refused(isocompute("doctor", "runs.jsonl"))
-    for name in ("plan.json", "comparison.json"):
-        (tmp_path / name).write_text(text)
-    refused(isocompute("launch", "plan.json"))
+    # The page says first what it does.
+    assert why in isocompute("report", "saved.json").stderr
     (tmp_path / "study").mkdir()
     for name in ("request.json", "spec.json"):
         (tmp_path / "study" / name).write_text(text)

@@ -110,7 +110,6 @@ REFUSED = (
     "doctor sweep.csv --output sweep.txt",
     "doctor sweep.csv --seconds took",
     "forecast sweep.csv --run r8 --follow stop",
-    "report sweep.csv --figure coverage",
     "report plan.json --problems-per-batch 8 --figure allocation",
     "list schema planet",
     "list notes no-such-code",

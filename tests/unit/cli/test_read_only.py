@@ -92,6 +92,7 @@ def state(*folders: Path) -> dict[Path, tuple[int, int, bytes | None]]:
 
 
 def test_every_command_is_looked_at() -> None:
+    # Every form of `report` writes a page or a figure.
     assert {line.split()[0] for line in LINES} == {name for panel in PANELS.values() for name in panel} - {"report"}
 
 

@@ -106,6 +106,7 @@ LOOKS = (
     "allocate {runs} --budget {name}",
     "next {runs} --budget 400k",
     "backtest {runs} --cuts 0.5 --seeds 1",
+    "report {folder}",
     "report {runs} --figure {name}",
     "plan --budget 3M --model {name}",
     "plan --fits {fits} --budget 40k --verbose",

@@ -108,7 +108,7 @@ def test_shipped_data_cut_anywhere_never_reads_as_other_numbers(tmp_path: Path):
         ("\n \n", "is empty"),
         ("n,C,avg@4\n", "table is empty: columns n, C, avg@4, no rows"),
         ("8,1,0.5\n8,2,0.6\n", "runs.csv:1: .*column names in the first line"),
-        ("n,C,n\n8,1,8\n", "runs.csv:1: columns n "),
+        ("n,C,n\n8,1,8\n", "runs.csv:1: columns n appear twice"),
         ("n,C,avg@4\n8,1,0.5\n8,1,0.6\n", "runs.csv:3 repeats .*runs.csv:2"),
     ],
 )
