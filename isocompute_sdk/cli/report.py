@@ -85,6 +85,7 @@ def report(
     from isocompute_sdk.reporting.material import Asked, gather
     from isocompute_sdk.reporting.report import build
 
+    fitting.refuse_with_saved(source)
     if figure is not None:
         from isocompute_sdk.plots import save_figure
 
@@ -151,6 +152,12 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, plann
     if first is not None and first.suffix == ".json" and first.is_file():
         for document, kept in ((DOCUMENT, Plan), (FITS, Fits)):
             if document.holds(first):
+                refused = [name for name in opt.changed_options(planning) if name != "--problems-per-batch"]
+                if refused:
+                    raise SpecError(
+                        f"--figure of {first} with {', '.join(refused)}; accepted: what is saved, as it is",
+                        "Leave it out, plan again and draw the new plan, or write the page.",
+                    )
                 return plots.plot(kept.load(first), kind, **options)
     if kind in AUDITED:
         runs = fitting.read(source, metric)

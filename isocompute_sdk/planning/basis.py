@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
@@ -54,8 +54,12 @@ class Basis:
             )
 
     @classmethod
-    def of(cls, plan: Plan) -> Self:
+    def of(cls, plan: Plan, **changes: Any) -> Self:
         """The planner that made a plan, as far as the plan says.
+
+        Args:
+            plan: the plan.
+            changes: arguments of `Planner` that replace the plan's; of a throughput only the fields that were given.
 
         Raises:
             PlanError: a plan that was saved without its fits.
@@ -63,16 +67,19 @@ class Basis:
         if plan.fits is None:
             raise PlanError("this plan holds no fits", "Save it with them, or make it again from its runs.")
         given = any(row.source == "given" for row in plan.settings)
-        planner = cls(
-            plan.fits,
-            plan.hardware,
-            plan.recipe if given or plan.fits.method not in FITTED else None,
-            plan.throughput,
-            evaluation=plan.evaluation if plan.evaluation_counted else None,
-            model=plan.model,
-            allow_other_model=True,
-            allow_off_policy=True,
-        )
+        speed: Throughput | None = changes.get("throughput")
+        if speed is not None and plan.throughput is not None:
+            changes["throughput"] = plan.throughput.replace(**{f: getattr(speed, f) for f in speed.model_fields_set})
+        made: dict[str, Any] = {
+            "hardware": plan.hardware,
+            "recipe": plan.recipe if given or plan.fits.method not in FITTED else None,
+            "throughput": plan.throughput,
+            "evaluation": plan.evaluation if plan.evaluation_counted else None,
+            "model": plan.model,
+            "allow_other_model": True,
+            "allow_off_policy": True,
+        }
+        planner = cls(plan.fits, **(made | changes))
         known = planner.inheritance.sources
         sources = {row.name: row.source for row in plan.settings if row.name in known}
         planner.inheritance = replace(planner.inheritance, sources={**known, **sources})

@@ -36,7 +36,8 @@ SLACK = 1e-9
 
 GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_none=True))
 """Saves a spec without the fields that are None."""
-
+TYPED_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_unset=True))
+"""Saves a spec without the fields that nobody gave, which what is read back would take for given."""
 
 SavedFits = Annotated[Fits, Converted(lambda fits: fits.to_dict(with_runs=False), Fits.from_dict)]
 """Fits, saved without their table of runs."""
@@ -60,7 +61,7 @@ class Plan(Sized, Saved):
     costs: Mapping[str, float]
     """Cost in every unit that the throughput can express. Rollouts and tokens are those of training."""
     recipe: Recipe
-    hardware: Hardware
+    hardware: Annotated[Hardware, TYPED_FIELDS]
     throughput: Throughput | None
     metric: str
     model: str | None

@@ -253,8 +253,9 @@ def _document(path: Path, asked: Asked, name: str) -> Material:
 
 def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     options = {**plan.options, **asked.options}
-    if asked.budget is not None and plan.fits is not None:
-        plan = Planner.of(plan).allocate(asked.budget.in_place_of(plan.budget), **options)
+    if plan.fits is not None and (asked.budget is not None or asked.planner or asked.options):
+        budget = plan.budget if asked.budget is None else asked.budget.in_place_of(plan.budget)
+        plan = Planner.of(plan, **asked.planner).allocate(budget, **options)
     found = Material(name, asked, plan=plan, fits=plan.fits, plan_file=True)
     if plan.fits is None:
         return found

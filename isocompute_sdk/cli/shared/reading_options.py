@@ -165,12 +165,22 @@ class FittingOptions(TableOptions):
 
         if source is None or len(source) != 1 or not holds_fits(source[0]):
             return self.fit(source, **settings)
+        self.refuse_with_saved(source)
+        return Fits.load(source[0])
+
+    def refuse_with_saved(self, source: Sequence[Path] | None) -> None:
+        """Check that nothing is read or fitted anew where the source is a saved answer.
+
+        Raises:
+            SpecError: options of reading or fitting with a saved answer.
+        """
+        if source is None or len(source) != 1 or not holds_fits(source[0]):
+            return
         if refused := opt.changed_options(self):
             raise SpecError(
-                f"{', '.join(refused)} with {source[0]}, which holds saved fits; accepted: with runs",
+                f"{', '.join(refused)} with {source[0]}, which was fitted before; accepted: with runs",
                 "Give the runs, or leave the options out.",
             )
-        return Fits.load(source[0])
 
     def fit_arguments(self, **settings: Any) -> dict[str, Any]:
         """Arguments of `api.fit` besides the runs, without those that were not given.

@@ -35,6 +35,10 @@ def test_figures_of_a_table_and_of_what_is_saved(isocompute: Command, tmp_path: 
     ok(isocompute("allocate", runs, "--budget", "2M", "--output", "plan.json"))
     said = json.loads(ok(isocompute("report", "plan.json", "--figure", "allocation", "-o", "b.pdf", "--json")).stdout)
     assert said["file"] == "b.pdf"
+    for words in (("--metric", "worst@4"), ("--figure", "allocation", "--budget", "4M")):
+        refused = isocompute("report", "plan.json", *words, "-o", "refused.svg")
+        assert (refused.returncode, words[-2] in refused.stderr) == (1, True)
+        assert not (tmp_path / "refused.svg").exists()
     ok(isocompute("report", runs, "--figure", "curves", "--budget", "2M", "-o", "c.svg"))
     assert b"plan: n =" in (tmp_path / "c.svg").read_bytes()
     assert (tmp_path / "b.pdf").read_bytes().startswith(b"%PDF")

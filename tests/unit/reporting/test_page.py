@@ -222,6 +222,18 @@ def test_the_command_for_a_smaller_budget_of_a_saved_plan_asks_the_same_question
     assert (again.budget, again.update_steps, again.costs) == (same.budget, same.update_steps, same.costs)
 
 
+def test_a_saved_plan_takes_the_price_that_is_given_with_it(fits: Fits, tmp_path: Path) -> None:
+    planner = Planner(fits, throughput=SPEED.replace(gpus=8, usd_per_gpu_hour=None))
+    file = planner.allocate(400_000).save(tmp_path / "plan.json")
+    again = gather(file, Asked(planner={"throughput": Throughput(usd_per_gpu_hour=3.0)})).plan
+    assert again is not None
+    assert again.costs["usd"] == pytest.approx(3 * again.costs["gpu_hours"])
+    assert (again.gpus, again.costs["gpu_hours"]) == (8, Plan.load(file).costs["gpu_hours"])
+    timed = gather(file, Asked(budget=Budget(gpu_hours=60))).plan
+    assert timed is not None
+    assert "throughput-extrapolated" not in {note.code for note in timed.notes}
+
+
 def test_a_plan_that_a_person_changed_says_what_the_other_budgets_hold_fixed(fits: Fits) -> None:
     plan = change_plan(Planner(fits).allocate("3M"), {"update_steps": 40})
     found = gather(plan, Asked())
