@@ -4,7 +4,7 @@
 
 For every run that is held against another configuration: whether the true difference to that configuration, and the
 true cost of equal reward along the same configurations, lie in their 80 % intervals; and how often `behind` and
-`level` are said wrongly.
+`about equal` are said wrongly.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 import isocompute_sdk as iso
 from isocompute_sdk.auditing.audit_runs import Field
+from isocompute_sdk.auditing.result import STANDINGS
 from isocompute_sdk.tolerances import EQUAL
 from isocompute_simulator.scenario import draw_scenario
 
@@ -57,7 +58,7 @@ def main() -> None:
         print(f"| {family} | {len(outcomes)} | {gap:.2f} | {cost:.2f} |")
     print("\n| said | times | wrongly |\n|---|---|---|")
     for word, times in said.most_common():
-        print(f"| {word} | {times} | {wrong[word]} |")
+        print(f"| {STANDINGS[word]} | {times} | {wrong[word]} |")
 
 
 if __name__ == "__main__":

@@ -112,17 +112,16 @@ class PlanComparison(Answer):
         unit, own = self.unit, self.costs[self.unit]
         size = f"n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}"
         size += f": predicted {self.configuration_reward.mean:.3f}, costs {amount_text(own, unit)}"
+        at_equal = {name: at for name, at in self.at_equal.items() if not self._is_plan(at)}
+        rows = [("configuration", size), *((f"equal {name}", at.described(self.plan)) for name, at in at_equal.items())]
+        if self.about_equal:
+            return rows
         same, share = amount_text(self.equal_reward.mean, unit), self.equal_reward.mean / own
         about = "" if self.equal_reward_bounded else " (one end lies outside the budgets searched)"
         ends = [amount_text(end, unit) for end in (self.equal_reward.low, self.equal_reward.high)]
         if not math.isnan(self.equal_reward.low) and ends[0] != ends[1]:
             about = f" ({ends[0].partition(' ')[0]} to {ends[1]}){about}"
-        at_equal = {name: at for name, at in self.at_equal.items() if not self._is_plan(at)}
-        rows = [
-            ("configuration", size),
-            *((f"equal {name}", at.described(self.plan)) for name, at in at_equal.items()),
-            ("same reward", f"with a plan of {same}, {share:.0%} of the cost{about}"),
-        ]
+        rows.append(("same reward", f"with a plan of {same}, {share:.0%} of the cost{about}"))
         if (saved := self.gpu_hours_saved) is not None:
             ends = "" if math.isnan(saved.low) else f" ({saved.low:,.1f} to {saved.high:,.1f})"
             rows.append(("GPU-hours saved", f"{saved.mean:,.1f}{ends}"))
@@ -151,18 +150,21 @@ class PlanComparison(Answer):
         """The difference of the two rewards in one sentence; which n is best at all is the plan's verdict."""
         if self.identical:
             return f"the configuration is the {self._plan}"
-        d, tie, where = (
-            self.difference,
-            self.plan.tolerances.equal,
-            "" if self.equal == "budget" else f" at equal {self.equal}",
-        )
-        text = f"{self._named}{where}: {_signed(d, self.plan, self.configuration_reward)} of {self.metric}"
-        apart, known = d.low > 0 or d.high < 0, not math.isnan(d.low)
-        if not apart and abs(d.mean) <= tie and (not known or max(abs(d.low), abs(d.high)) <= 2 * tie):
+        where = "" if self.equal == "budget" else f" at equal {self.equal}"
+        difference = _signed(self.difference, self.plan, self.configuration_reward)
+        text = f"{self._named}{where}: {difference} of {self.metric}"
+        if self.about_equal:
             text += ", about equal"
         if self.probability is not None:
             text += f", higher with probability {chance_text(self.probability)}"
         return f"{text}; {self.outside}" if self.outside else text
+
+    @property
+    def about_equal(self) -> bool:
+        """Whether no difference that matters is left; what equal reward costs then hangs on the last digits."""
+        d, tie = self.difference, self.plan.tolerances.equal
+        apart, known = d.low > 0 or d.high < 0, not math.isnan(d.low)
+        return not apart and abs(d.mean) <= tie and (not known or max(abs(d.low), abs(d.high)) <= 2 * tie)
 
     @property
     def outside(self) -> str:
