@@ -345,16 +345,24 @@ CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
 
 
 def answer(plan: Plan) -> list[tuple[str, str]]:
-    """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close."""
+    """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close.
+
+    Where no run rises there is no plan to train, only the verdict.
+    """
+    decided = [
+        ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
+        *([("odds", plan.verdict.odds)] if plan.verdict.odds else []),
+        *_asked(plan),
+    ]
+    if plan.fits is not None and plan.fits.no_rise:
+        return decided
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
     values, yours = assumed_values(plan), f"--recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on}"
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
     if problems == plan.n_problems:
         cap.append(f"the problem set: B_p is all {problems} of it")
     found = [
-        ("verdict", f"{VERDICTS.get(plan.verdict.kind, plan.verdict.kind)}: {plan.verdict.sentence}"),
-        *([("odds", plan.verdict.odds)] if plan.verdict.odds else []),
-        *_asked(plan),
+        *decided,
         ("plan", f"n = {n} rollouts for each of B_p = {counted(problems, 'problem')}, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
@@ -512,8 +520,6 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _reward(plan: Plan) -> str:
-    if any(note.code == "no-rise-seen" for note in plan.notes):
-        return "not predicted: no rise seen"
     if plan.predicted_reward is None:
         return "not predicted: no reward curve for this n, model and metric"
     text = f"{plan.predicted_reward:.3f}, mean of runs"

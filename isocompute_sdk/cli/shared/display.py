@@ -150,7 +150,7 @@ def print_plan(
         rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]
     _print_rows(rows)
     if verbose:
-        print_notes([*plan.notes, *(() if first is None else first.notes)])
+        print_notes([*_notes(plan), *(() if first is None else first.notes)])
         _print_rows(details(plan))
     else:
         _print_first_notes(plan)
@@ -187,6 +187,12 @@ def _about_unused(note: Note, fits: Fits | None) -> bool:
     return law in STEP_LAWS or (law is not None and fits is not None and fits.surface is not None)
 
 
+def _notes(plan: Plan) -> Sequence[Note]:
+    """The notes of a plan; where no run rises, those of its runs."""
+    fits = plan.fits
+    return plan.notes if fits is None or not fits.no_rise else [n for n in fits.notes if _shown(n, fits, verbose=False)]
+
+
 def _print_first_notes(plan: Plan) -> None:
     """The notes that matter most: the gravest first, of those falls, what casts doubt on n, what is about this plan."""
     from rich.text import Text
@@ -195,7 +201,8 @@ def _print_first_notes(plan: Plan) -> None:
     from isocompute_sdk.notes import by_severity
 
     console = terminal()
-    relevant = [note for note in plan.notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
+    notes = _notes(plan)
+    relevant = [note for note in notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
     of_fits = () if plan.fits is None else plan.fits.notes
     grave, doubts = {*FALLS, "context-taken-for-granted"}, plan.verdict.doubts
     relevant.sort(key=lambda note: (note.code not in grave, note.code not in doubts, note in of_fits))
@@ -210,7 +217,7 @@ def _print_first_notes(plan: Plan) -> None:
             break
         shown += 1
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
-    more = len(plan.notes) - shown
+    more = len(notes) - shown
     if more > 0:
         hidden = [note.code for note in ordered[shown:] if note.severity != "info"]
         named = f" ({', '.join(dict.fromkeys(hidden))})" if hidden else ""

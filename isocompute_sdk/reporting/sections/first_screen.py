@@ -194,11 +194,16 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
 def _cost(material: Material, plan: Plan) -> list[Fact]:
     """Cost in the budget's unit, dollars and days; the number that is missing where they are not known."""
     unit, spent = plan.budget.unit, plan.breakdown.get("evaluation", {})
-    evaluations = "evaluations included"
+    number = counted(len(plan.evaluation.steps(plan.update_steps)), "evaluation")
+    each = f"{'all' if plan.evaluation.n_problems is None else plan.evaluation.n_problems} x {plan.evaluation.samples}"
     if not plan.evaluation_counted:
         units = [name for name in dict.fromkeys((unit, "usd")) if name in spent] or ["rollouts"]
-        evaluations = f"plus evaluations: {', '.join(say.amount(spent[name], name) for name in units)}"
+        evaluations = f"plus {number} of {each}: {', '.join(say.amount(spent[name], name) for name in units)}"
         evaluations += " (--evaluation 300x4 plans them within it)" if plan.budget.unit in ("gpu_hours", "usd") else ""
+    elif unit in ("rollouts", "tokens"):
+        evaluations = f"{number} of {each} not among them, but in time and dollars"
+    else:
+        evaluations = f"{number} of {each} included"
     share = "" if material.assumed_budget else f"{plan.cost / plan.budget.amount:.0%} of the budget; "
     part, until, whole = plan.approved_costs, "", dict.fromkeys(plan.costs, "")
     if plan.approved_cost:
