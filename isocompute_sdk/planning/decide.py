@@ -422,9 +422,11 @@ def _gain(plan: Plan, choice: Choice) -> Gain | None:
     mean = plan.predicted_reward
     if drawn_D is None or plan.reward_interval is None:
         return Gain(best, mean - best.reward, None, None)
+    there = fits.predict(best.compute, best.group_size, best.problems_per_batch)
+    usual = float(there.mean) if best.reward > float(there.high) else None
     # The draws as wide as the interval of the reward: those of the surface know nothing beyond its shapes.
     ends, wide = np.quantile(drawn_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]), plan.reward_interval
     scale = [abs(wider - mean) / max(abs(end - mean), 1e-12) for wider, end in zip(wide, ends, strict=True)]
     wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
     low, high = (float(end) - best.reward for end in wide)
-    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)))
+    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), usual)

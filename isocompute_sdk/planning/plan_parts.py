@@ -91,6 +91,8 @@ class Gain:
     """80 % interval of `gain`; None without draws."""
     probability: float | None
     """That `gain` is positive, over the same draws; None without draws."""
+    usual: float | None = None
+    """What the fit expects there, if `best` lies above its 80 % interval: part of it may be luck. None otherwise."""
 
     @property
     def shown(self) -> float:

@@ -219,7 +219,8 @@ def approval_of(plan: Plan) -> Approval:
     telling = (one for one in checks if far <= FAR and one.lowest is not None and one.lowest > best)
     part = replace(checks[0], kind="part")
     if part.expected is not None and part.expected <= best:
-        part = replace(part, reason=f"{cost}; up to there no gain over the best run ({best:.3f})")
+        test = f"up to there it tests the prediction, without a gain over the best run ({best:.3f})"
+        part = replace(part, reason=f"{cost}; {test}")
     return next(telling, part)
 
 
@@ -280,11 +281,9 @@ def _against(plan: Plan) -> str:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
         left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if _is_largest(plan) else "")
         left = "nothing is left to gain" if _better(plan) is None else left
-        best, high = plan.gain.best, plan.reward_interval[1] if plan.reward_interval else np.inf
-        above = (
-            ", more than the fit expects of this n" if best.group_size == plan.group_size and best.reward > high else ""
-        )
-        against = f"a run already reached {best}{above}: {left}"
+        usual = plan.gain.usual
+        above = "" if usual is None else f", where the fit expects {usual:.3f}"
+        against = f"a run already reached {plan.gain.best}{above}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"
     if first is None or not first.runs:

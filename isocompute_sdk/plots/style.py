@@ -44,6 +44,8 @@ LINE = 11.5
 """Points of height of one line of a label."""
 ABOVE = "above"
 """Group of the labels above the axes."""
+FEW, MOST_OF_AXIS = 0.05, 0.4
+"""Share of the points that may lie below the vertical axis, where they would take more than this share of it."""
 MANY = 300
 """Evaluations of a picture from which their marks are small and pale."""
 DENSE = 4000
@@ -221,6 +223,10 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
     if not rises or not ax.get_autoscaley_on():
         return
     lowest, top = min([*kept, *(float(y.min()) for y in rises)]), ax.get_ylim()[1]
+    # Where runs of one configuration are drawn together, a few points of one that fell lie before the best of another.
+    most = float(np.quantile(np.concatenate([y for _, y, _ in lines]), FEW))
+    if most - lowest > MOST_OF_AXIS * (top - lowest):
+        lowest = min([*kept, most])
     # Room for the labels below all points that stay.
     strip = 26 / (ax.bbox.height * 72 / ax.figure.dpi)
     bottom = lowest - strip / (1 - strip) * (top - lowest)

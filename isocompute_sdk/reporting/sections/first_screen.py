@@ -211,7 +211,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         whole = {name: f"the whole plan: {say.amount(cost, name)}; " for name, cost in plan.costs.items()}
     facts = [Fact(f"Cost{until}", say.amount(part[unit], unit), f"{whole[unit]}{share}{evaluations}")]
     if plan.wall_hours is None or plan.gpu_hours is None:
-        missing = "add seconds per step: --rollouts-per-second, --step-overhead-seconds"
+        missing = "add --rollouts-per-second, --step-overhead-seconds and --gpus; for dollars --usd-per-gpu-hour"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
     gpus = f"{whole['wall_hours']}{counted(plan.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
     facts.append(Fact(f"Time{until}", say.days(part["wall_hours"]), gpus))
@@ -224,23 +224,37 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
 def _expected(plan: Plan) -> list[Fact]:
     if plan.fits is not None and plan.fits.no_rise:
         return []
+    label, reward = f"Expected {plan.metric}", say.reward(plan.predicted_reward)
     interval = "" if plan.reward_interval is None else f"80 % interval {say.interval(plan.reward_interval)}"
-    label = f"Expected {plan.metric}{' of the whole plan' if plan.approved_cost else ''}"
-    return [Fact(label, say.reward(plan.predicted_reward), interval)]
+    if (part := _of_part(plan)) is not None:
+        whole = f"the whole plan: {reward}{', ' if interval else ''}{interval}"
+        return [Fact(f"{label} at step {plan.approved_steps:,}", say.reward(part), whole)]
+    return [Fact(label, reward, interval)]
+
+
+def _of_part(plan: Plan) -> float | None:
+    """The reward expected where an approval ends before the plan; None where it does not."""
+    return None if plan.approval is None or not plan.approved_cost else plan.approval.expected
 
 
 def _gained(plan: Plan) -> list[Fact]:
     """Gain over the best run so far."""
-    gain = plan.gain
+    gain, part = plan.gain, _of_part(plan)
     if gain is None or plan.predicted_reward is None:
         return []
     mean = say.difference(plan.predicted_reward, gain.best.reward)
     ends = [say.difference(end, gain.best.reward) for end in plan.reward_interval or ()]
     interval = f"80 % {' to '.join(ends)}; " if ends else ""
     detail = f"{interval}predicted {plan.predicted_reward:.3f} less {gain.best}"
-    facts = [Fact("Gain over the best run so far", mean, detail)]
+    if gain.usual is not None:
+        detail += f", where the fit expects {gain.usual:.3f}: part of it may be luck"
+    label, beating = "Gain over the best run so far", "Probability of beating that run"
+    if part is not None:
+        detail, mean = f"the whole plan: {mean}, {detail}", say.difference(part, gain.best.reward)
+        label, beating = f"{label}, at step {plan.approved_steps:,}", f"{beating} with the whole plan"
+    facts = [Fact(label, mean, detail)]
     if gain.probability is not None:
-        facts.append(Fact("Probability of beating that run", say.chance(gain.probability)))
+        facts.append(Fact(beating, say.chance(gain.probability), "by the mean of runs"))
     return facts
 
 
@@ -285,6 +299,10 @@ def _lost(plan: Plan) -> list[Fact]:
 def _rests_on(material: Material, plan: Plan) -> list[str]:
     """What was assumed, and how far the runs reach."""
     texts = _rules(material, plan)
+    for fault, fell in FELL.items():
+        fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
+        if fallen:
+            texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
     settings = [text for text in (assumed_values(plan),) if text]
     if "learning_rate" in plan.assumed:
         rate = f"learning_rate = {plan.learning_rate:.3g} (give yours with --recipe-value learning_rate=RATE)"
@@ -294,10 +312,6 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     known = plan.passport
     if known is not None and known.seeds_per_cell < 2:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
-    for fault, fell in FELL.items():
-        fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
-        if fallen:
-            texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"

@@ -44,6 +44,7 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert "round 1:" in told
     assert "planned run " in told
+    assert ("check at step" in told) == (found["plan"]["approval"]["step"] is not None)
     status = isocompute("status", "runs/auto").stdout
     assert "spent: pilot" in status
     assert "best n so far: n = " in status

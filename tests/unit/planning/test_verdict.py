@@ -386,6 +386,19 @@ def test_a_plan_whose_last_half_is_not_worth_it_is_not_approved(close_runs: Plan
     assert float(f"{plans[1].last_half:.3f}") < 0.005
 
 
+def test_what_a_lucky_run_reached_stands_beside_what_the_fit_expects_there() -> None:
+    rng = np.random.default_rng(3)
+    rows = [(n, seed, c) for n in (8, 32) for seed in range(6) for c in np.linspace(0.0, 4e5, 20)]
+    lucky = {(8, 2): 0.05}
+    rewards = [float(small_ahead(n, c)) + lucky.get((n, seed), 0.0) + rng.normal(0, 0.004) for n, seed, c in rows]
+    names = [f"n{n}-{seed}" for n, seed, _ in rows]
+    columns = {"run": names, "n": [r[0] for r in rows], "C": [r[2] for r in rows], "avg@4": rewards}
+    plan = Planner(fit(RunSet.from_columns(columns, problems_per_batch=32), draws=60)).allocate("600k")
+    assert plan.gain is not None
+    assert plan.gain.usual is not None
+    assert plan.gain.usual == pytest.approx(plan.gain.best.reward - 0.05, abs=0.015)
+
+
 def test_a_gain_its_interval_and_its_probability_are_one_comparison(close_runs: Planner) -> None:
     plan = close_runs.allocate("600k")
     assert plan.gain is not None

@@ -100,6 +100,21 @@ def test_a_collapsed_run_leaves_the_axis_to_the_others(make_runs: Make) -> None:
     check_layout(figure_of(ax))
 
 
+def test_few_points_of_one_seed_that_fell_leave_the_axis_to_the_others() -> None:
+    x = np.geomspace(1e3, 1e5, 100)
+    y = 0.7 + 0.1 * np.log10(x / 1e3)
+    y[40:43] = 0.0
+    ax = plots.style.canvas(None)
+    ax.plot(x, y)
+    plots.style.clip_falls(ax, [(x, y, "black")])
+    assert ax.get_ylim()[0] > 0.5
+    y[40:60] = 0.0
+    ax = plots.style.canvas(None)
+    ax.plot(x, y)
+    plots.style.clip_falls(ax, [(x, y, "black")])
+    assert ax.get_ylim()[0] <= 0.0
+
+
 def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
     plan = iso.Planner(fits).allocate("3M")
     audit = iso.audit(noisy, "avg@4")

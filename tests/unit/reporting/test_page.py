@@ -153,6 +153,10 @@ def test_a_plan_approved_in_part_has_the_price_of_that_part_beside_the_whole(fit
         one = fact(found, label)
         assert one.value == wording.amount(part.costs[unit], unit)
         assert wording.amount(plan.costs[unit], unit) in one.detail
+    assert plan.approval is not None
+    assert plan.gain is not None
+    assert fact(found, "Expected").value == wording.reward(plan.approval.expected)
+    assert fact(found, "Gain").value == wording.difference(plan.approval.expected or 0.0, plan.gain.best.reward)
 
 
 def test_a_borrowed_n_is_not_approved(prior_page: Page) -> None:
