@@ -282,8 +282,8 @@ def _against(plan: Plan) -> str:
         left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if _is_largest(plan) else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         usual = plan.gain.usual
-        above = "" if usual is None else f", where the fit expects {usual:.3f}"
-        against = f"a run already reached {plan.gain.best}{above}: {left}"
+        above = ":" if usual is None else f", where the fit expects {usual:.3f};"
+        against = f"a run already reached {plan.gain.best}{above} {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"
     if first is None or not first.runs:
