@@ -70,5 +70,6 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False, "sidebar_hide_name": False}
+highlight_language = "text"
 pygments_style = "default"
 pygments_dark_style = "monokai"

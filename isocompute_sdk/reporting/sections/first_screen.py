@@ -269,6 +269,7 @@ def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing 
     except IsoComputeError as error:
         return [], Missing(f"No comparison with {named}: {say.sentence(error.message)}")
     label = f"Gain over today's n = {found.group_size}, B_p = {found.problems_per_batch}"
+    label += "" if _of_part(plan) is None else ", with the whole plan"
     if found.identical:
         return [Fact(label, "none", "today's configuration is the plan")], None
     d, theirs = found.difference, found.configuration_reward.mean
