@@ -25,10 +25,6 @@ PATHS = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, err
 """Errors of the system that a person can mend at the path that they name."""
 
 
-PLACES = ("=N", "=BP", "=R", "=U", "HIGHEST", "NUMBER", "LOW HIGH")
-"""Ends of options whose numbers a person has to fill in."""
-
-
 def again(words: Sequence[str], options: Sequence[str]) -> str:
     """The command that was typed, with further options.
 
@@ -57,7 +53,7 @@ def main() -> None:
 
 def _run() -> None:
     from isocompute_sdk.cli.shared.output import for_shell
-    from isocompute_sdk.cli.shared.typed import filled
+    from isocompute_sdk.cli.shared.typed import filled, with_numbers
 
     try:
         from isocompute_sdk.cli.app import command
@@ -73,8 +69,7 @@ def _run() -> None:
         _trace(error)
         print(f"error: {filled(for_shell(error), sys.argv[1:])}", file=sys.stderr)
         if error.options:
-            told = "with your numbers" if any(option.endswith(PLACES) for option in error.options) else "try"
-            print(f"  {told}: {again(sys.argv[1:], error.options)}", file=sys.stderr)
+            print(f"  {with_numbers(again(sys.argv[1:], error.options), 'try')}", file=sys.stderr)
         raise SystemExit(1) from None
     except BrokenPipeError:
         # Whoever read the output has had enough, as `head` has.

@@ -18,7 +18,7 @@ from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
-from isocompute_sdk.cli.shared.typed import filled
+from isocompute_sdk.cli.shared.typed import filled, with_numbers
 from isocompute_sdk.errors import RecordError, SpecError
 from isocompute_sdk.phrases import counted, listed, printable, short
 
@@ -204,7 +204,7 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
     elif found.question is not None:
         say(printable(f"question: {found.question}"))
     if found.usable:
-        say(printable(f"next: {found.next}"))
+        say(printable(with_numbers(found.next)))
 
 
 def describe(finding: RunFinding, width: int, group: int | None, *, with_source: bool = False) -> str:
@@ -268,7 +268,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
-        say(f"next: {_next(runs, output, reading.metric)}")
+        say(with_numbers(_next(runs, output, reading.metric)))
 
 
 def _held(runs: RunSet, *, sized: bool) -> str:

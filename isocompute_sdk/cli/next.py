@@ -126,7 +126,7 @@ def _without_runs(plan: Plan, typed: Typed) -> list[str]:
     """What to do where nothing is run first: the last lines of the plan's own screen, with what speaks against it."""
     from isocompute_sdk.reporting.wording import sentence
 
-    against = plan.approval if plan.approval is not None and plan.approval.kind == "do-not" else None
+    against = plan.approval if plan.approval is not None and plan.approval.kind != "approve" else None
     flat = plan.fits is not None and plan.fits.flat_runs is not None
     told = [] if against is None or flat else [f"{against.label}. {sentence(against.reason)}"]
     return [*told, *what_next(plan, typed)]

@@ -307,7 +307,10 @@ def _question(mapping: RunMap) -> str:
     answer = f"{about} Answer in the file that the next command writes"
     if not {*fields} <= PLACEHOLDERS.keys():
         return f"{answer}."
-    return f"{answer}; or, if all runs share it, add {' '.join(f'--set {one}={PLACEHOLDERS[one]}' for one in fields)}."
+    options = " ".join(f"--set {one}={PLACEHOLDERS[one]}" for one in fields)
+    if fields == ["rollouts_per_batch"]:
+        options += ", or --set problems_per_batch=BP if they share B_p"
+    return f"{answer}; or, if all runs share it, add {options}."
 
 
 def _of_table(runs: RunSet, path: str, asked: str | None) -> list[RunFinding]:

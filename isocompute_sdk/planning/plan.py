@@ -456,7 +456,7 @@ def details(plan: Plan) -> list[tuple[str, str]]:
     """The rest, as (label, text): what limits the plan, evaluations and other costs, recipe, passport."""
     found = [("limited by", ", ".join(LIMITS.get(name, name.replace("_", " ")) for name in plan.binding))]
     same = [one for one in plan.alternatives if one.kind in ("near-tie", "close")]
-    found += _under("also close", map(describe, same))
+    found += _under("other n", map(describe, same))
     if plan.law_group_size is not None:
         found.append(("n by the law", f"{plan.law_group_size:.0f}"))
     if plan.epochs is not None:
@@ -516,6 +516,8 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     if not plan.evaluation_counted:
         added = (amount_text(value, unit) for unit, value in plan.breakdown["evaluation"].items() if unit in UNITS[:2])
         text += f"; plus evaluations: {', '.join(added)}"
+        if plan.budget.timed:
+            text += " (--evaluation 300x4 plans them within it)"
     return [("in total", text)]
 
 

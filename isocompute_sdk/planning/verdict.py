@@ -249,9 +249,14 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
 def better_reward(plan: Plan) -> float | None:
     """A reward above the best run and the plan by what counts as equal, to ask the cost of.
 
-    None if the metric ends below it, or if the budget is the largest that such a question looks at.
+    None if the metric ends below it, if the budget is the largest that such a question looks at, or if no n that was
+    run is expected to reach it within that.
     """
-    return None if _is_largest(plan) else _better(plan)
+    better, fits = _better(plan), plan.fits
+    if _is_largest(plan) or better is None or fits is None or fits.largest_compute is None:
+        return None
+    reached = fits.predict(FAR * fits.largest_compute, fits.group_sizes, plan.problems_per_batch).mean
+    return better if float(np.max(reached)) >= better else None
 
 
 def _better(plan: Plan) -> float | None:
@@ -279,7 +284,7 @@ def _against(plan: Plan) -> str:
     cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"
     if plan.gain is not None and plan.gains_nothing:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
-        left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if _is_largest(plan) else "")
+        left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if better_reward(plan) is None else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         usual = plan.gain.usual
         above = ":" if usual is None else f", where the fit expects {usual:.3f};"

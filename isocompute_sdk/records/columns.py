@@ -436,11 +436,16 @@ def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, acce
         return
     value = series[index]
     is_nan = str(value).strip().lower() in ("nan", "+nan", "-nan")
+    hint = (
+        "Write decimals with a point."
+        if re.fullmatch(r"-?\d+,\d+", str(value))
+        else "Correct the value, or drop the row."
+    )
     more = int(bad.sum()) - 1
     also = f" ({more} more such cell{'s' if more > 1 else ''} in this column)" if more else ""
     raise RecordError(
         f"{source.cell(index, column)}: received {value!r}{also}; accepted: {accepted}",
-        NAN_HINT if is_nan else "Correct the value, or drop the row.",
+        NAN_HINT if is_nan else hint,
     )
 
 

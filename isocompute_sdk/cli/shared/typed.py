@@ -21,6 +21,16 @@ NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", 
 VALUES = {"--json": 0, "--verbose": 0, "-v": 0, "--prior": 0, "--bounds": 2}
 """Numbers of values of options that have not one."""
 
+PLACE = re.compile(r"=(?:N|BP|R|U)\b|\b(?:HIGHEST|NUMBER|LOW HIGH)\b")
+"""Where a person has to fill in a number."""
+
+
+def with_numbers(command: str, label: str = "next") -> str:
+    """A command behind its label, which says so where numbers have to be filled in."""
+    if not PLACE.search(command):
+        return f"{label}: {command}"
+    return f"with your numbers: {command}" if label == "try" else f"{label}, with your numbers: {command}"
+
 
 @dataclass(frozen=True)
 class Typed:
