@@ -15,7 +15,6 @@ from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
 from isocompute_sdk.fitting.arguments import LAWS
 from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Number, Positive, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.data import WINDOW
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.phrases import short
@@ -60,19 +59,19 @@ class Measured:
     compute: Positive
     """Compute at its evaluation, on the axis of the fits."""
     reward: Number
-    """Highest value of a straight line through five evaluations in a row, since a single one may be high by chance:
+    """Highest value of a straight line through some evaluations in a row, since a single one may be high by chance:
     their mean, and at the ends of a run the end of the line, since a mean would lag behind a run that rises."""
     evaluations: Count
-    """How many evaluations the line goes through: five, three or one in a run that has no more."""
+    """How many evaluations the line goes through: `window`, or all but one of an even number in a run with fewer."""
 
     @classmethod
-    def of(cls, size: Configuration, compute_T: Array, reward_T: Array) -> Measured | None:
-        """That of one run; None without an evaluation after step 0."""
+    def of(cls, size: Configuration, compute_T: Array, reward_T: Array, window: int) -> Measured | None:
+        """That of one run through so many evaluations; None without an evaluation after step 0."""
         trained = compute_T > 0
         if not trained.any():
             return None
         reward_T, compute_T = reward_T[trained], compute_T[trained]
-        seen = min(WINDOW, len(reward_T) - 1 + len(reward_T) % 2)
+        seen = min(window, len(reward_T) - 1 + len(reward_T) % 2)
         level_T = _lines_through(reward_T, seen)
         best = int(np.argmax(level_T))
         # The end of a line may lie above all that was measured.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import log2
+from math import ceil, log2
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
@@ -47,6 +47,7 @@ from isocompute_sdk.fitting.fit_parts import (
 from isocompute_sdk.fitting.measured_runs import best_level
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
+from isocompute_sdk.fitting.surface.data import WINDOW
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface, curve_of
 from isocompute_sdk.notebook import frame_of
@@ -194,9 +195,14 @@ class Fits(Saved):
 
     @cached_property
     def best_level(self) -> Measured | None:
-        """The best level at which a run stood; None for published laws."""
+        """The best level at which a run stood; None for published laws.
+
+        Levels go through five evaluations, or as many as make their mean certain to what counts as equal.
+        """
+        noise = 0.0 if self.surface is None else self.surface.noise
+        window = max(WINDOW, ceil((noise / self.tolerances.equal) ** 2) | 1)
         alone = [] if self.source else [(size, one.compute_T, one.reward_T) for size, one in self.curves.items()]
-        return best_level(self.runs, alone, self.metric, self.eval_set, self.compute, self.method)
+        return best_level(self.runs, alone, self.metric, self.eval_set, self.compute, self.method, window)
 
     def law(self, name: str = "group_size") -> AllocationLaw:
         """A law by name: `group_size`, `group_size_vs_steps` or `problems_per_batch_vs_steps`.

@@ -84,14 +84,23 @@ Evaluated = Iterable[tuple[Configuration, Array, Array]]
 
 
 def best_level(
-    runs: Mapping[str, Any] | None, alone: Evaluated, metric: str, eval_set: str | None, compute: str, method: Method
+    runs: Mapping[str, Any] | None,
+    alone: Evaluated,
+    metric: str,
+    eval_set: str | None,
+    compute: str,
+    method: Method,
+    window: int,
 ) -> Measured | None:
-    """The best level of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run."""
+    """The best level of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run.
+
+    Each is that of a line through `window` evaluations.
+    """
     if runs is not None:
         measured = MeasuredRuns.of(RunSet.from_dict(runs), metric, eval_set, stand_in=method == "surface")
         every = measured.for_surface(compute)
         alone = (((run.group_size, run.problems_per_batch), run.compute_T, run.reward_T) for run in every)
-    found = (Measured.of(*one) for one in alone)
+    found = (Measured.of(*one, window) for one in alone)
     return max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
 
 

@@ -399,6 +399,21 @@ def test_what_a_lucky_run_reached_stands_beside_what_the_fit_expects_there() -> 
     assert plan.gain.usual == pytest.approx(plan.gain.best.reward - 0.05, abs=0.015)
 
 
+def test_the_noisier_the_evaluations_the_more_of_them_say_how_good_the_best_run_is() -> None:
+    rng = np.random.default_rng(5)
+    rows = [(n, c) for n in (8, 32) for c in np.linspace(0.0, 4e5, 120)]
+    found: list[int] = []
+    for noise in (0.005, 0.1):
+        rewards = [float(small_ahead(n, c)) + rng.normal(0, noise) for n, c in rows]
+        columns = {"n": [n for n, _ in rows], "C": [c for _, c in rows], "avg@4": rewards}
+        best = fit(RunSet.from_columns(columns, problems_per_batch=32), draws=60).best_level
+        assert best is not None
+        assert best.reward == pytest.approx(max(float(small_ahead(n, 4e5)) for n in (8, 32)), abs=0.03)
+        found.append(best.evaluations)
+    assert found[0] == 5
+    assert found[1] > 50
+
+
 def test_a_gain_its_interval_and_its_probability_are_one_comparison(close_runs: Planner) -> None:
     plan = close_runs.allocate("600k")
     assert plan.gain is not None
