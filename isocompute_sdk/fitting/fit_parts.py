@@ -15,6 +15,7 @@ from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
 from isocompute_sdk.fitting.arguments import LAWS
 from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Number, Positive, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
+from isocompute_sdk.fitting.surface.data import WINDOW
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.phrases import short
@@ -62,7 +63,7 @@ class Measured:
     """Highest value of a straight line through some evaluations in a row, since a single one may be high by chance:
     their mean, and at the ends of a run the end of the line, since a mean would lag behind a run that rises."""
     evaluations: Count
-    """How many evaluations the line goes through: `window`, or all but one of an even number in a run with fewer."""
+    """How many evaluations the line goes through: `window`, at most a third of the run's, but five, or what it has."""
 
     @classmethod
     def of(cls, size: Configuration, compute_T: Array, reward_T: Array, window: int) -> Measured | None:
@@ -71,6 +72,8 @@ class Measured:
         if not trained.any():
             return None
         reward_T, compute_T = reward_T[trained], compute_T[trained]
+        # A wider one would take the rise and the fall of a run for noise.
+        window = min(window, max(WINDOW, len(reward_T) // 3 | 1))
         seen = min(window, len(reward_T) - 1 + len(reward_T) % 2)
         level_T = _lines_through(reward_T, seen)
         best = int(np.argmax(level_T))

@@ -411,7 +411,7 @@ def test_the_noisier_the_evaluations_the_more_of_them_say_how_good_the_best_run_
         assert best.reward == pytest.approx(max(float(small_ahead(n, 4e5)) for n in (8, 32)), abs=0.03)
         found.append(best.evaluations)
     assert found[0] == 5
-    assert found[1] > 50
+    assert found[1] > 30
 
 
 def test_a_gain_its_interval_and_its_probability_are_one_comparison(close_runs: Planner) -> None:
