@@ -44,6 +44,8 @@ LINE = 11.5
 """Points of height of one line of a label."""
 ABOVE = "above"
 """Group of the labels above the axes."""
+LABEL = 0.13
+"""Share of the axes' width that the number at an arrow takes."""
 FEW, MOST_OF_AXIS = 0.05, 0.4
 """Share of the points that may lie below the vertical axis, where they would take more than this share of it."""
 MANY = 300
@@ -234,11 +236,17 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
     if bottom <= ax.get_ylim()[0] or hidden.mean() > 0.5:
         return
     ax.set_ylim(bottom, top)
+    named: list[float] = []
     for x, y, colour in lines:
         below = np.flatnonzero(y < bottom)
         if len(below):
+            # Two numbers that would overlap: the arrow alone.
+            at = ax.transData.transform((float(x[below[0]]), bottom))
+            place = float((at[0] - ax.bbox.x0) / ax.bbox.width)
+            free = all(abs(place - one) > LABEL for one in named)
+            named += [place] if free else []
             ax.annotate(
-                f"to {float(y.min()):.2f}",
+                f"to {float(y.min()):.2f}" if free else "",
                 (float(x[below[0]]), 0.0),
                 xycoords=("data", "axes fraction"),
                 xytext=(0, 13),
