@@ -85,7 +85,7 @@ def report(
     from isocompute_sdk.reporting.material import Asked, gather
     from isocompute_sdk.reporting.report import build
 
-    fitting.refuse_with_saved(source)
+    fitting.saved(source)
     if figure is not None:
         from isocompute_sdk.plots import save_figure
 

@@ -163,24 +163,23 @@ class FittingOptions(TableOptions):
         """Saved fits, or those of runs; arguments and errors as of `fit`."""
         from isocompute_sdk.fitting.fits import Fits
 
-        if source is None or len(source) != 1 or not holds_fits(source[0]):
-            return self.fit(source, **settings)
-        self.refuse_with_saved(source)
-        return Fits.load(source[0])
+        saved = self.saved(source)
+        return self.fit(source, **settings) if saved is None else Fits.load(saved)
 
-    def refuse_with_saved(self, source: Sequence[Path] | None) -> None:
-        """Check that nothing is read or fitted anew where the source is a saved answer.
+    def saved(self, source: Sequence[Path] | None) -> Path | None:
+        """The saved answer that is the source, of which nothing is read or fitted anew; None of runs.
 
         Raises:
             SpecError: options of reading or fitting with a saved answer.
         """
         if source is None or len(source) != 1 or not holds_fits(source[0]):
-            return
+            return None
         if refused := opt.changed_options(self):
             raise SpecError(
                 f"{', '.join(refused)} with {source[0]}, which was fitted before; accepted: with runs",
                 "Give the runs, or leave the options out.",
             )
+        return source[0]
 
     def fit_arguments(self, **settings: Any) -> dict[str, Any]:
         """Arguments of `api.fit` besides the runs, without those that were not given.
