@@ -89,7 +89,7 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
     at = [] if plan is None else [plan.compute if planned is None else plan.budget.amount]
     style.log_axis(ax, min([found.x[0], *at]) / 1.05, max([found.x[-1], *at]) * 1.05, label)
     shown += [] if plan is None else [np.array([plan.group_size])]
-    style.size_axis(ax, min(map(np.min, shown)), max(map(np.max, shown)), "best group size $n^*$")
+    style.size_axis(ax, min(map(np.min, shown)), max(map(np.max, shown)), "best group size n")
     if plan is not None:
         style.star(ax, at[0], plan.group_size, f"plan: n = {plan.group_size}")
     style.end_labels(ax, labels)

@@ -62,6 +62,7 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
         ax.plot([run.measured], [y], mark, color=colour, markersize=size, zorder=4, label=f"n = {run.group_size}")
     ax.set_ylim(0.6, y + 1.2)
     ax.set_yticks([])
+    ax.locator_params(axis="x", nbins=5)
     ax.set_ylabel("runs")
     ax.set_xlabel(f"{fits.metric}: measured (mark),\npredicted (tick, 80 % interval)")
     held = round(test.coverage * test.runs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,7 +50,9 @@ def evaluations(
     for one, x, y in measured:
         colour, mark = style.look(one.group_size)
         style.points(ax, x, y, colour, mark, many=many)
-        ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.35 if many else 0.8, zorder=1.5)
+        # Where points are too small to tell n, the line carries its mark.
+        marks: dict[str, Any] = {"marker": mark, "markevery": max(len(x) // 6, 1)} if many else {}
+        ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.6 if many else 0.8, markersize=4, zorder=1.5, **marks)
         ends.setdefault(one.group_size, []).append(float(y[x >= AT_END * x[-1]].mean()))
     low, high = min(float(x[0]) for _, x, _ in measured), max(float(x[-1]) for _, x, _ in measured)
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "sampling compute C (rollouts)")

@@ -47,8 +47,6 @@ TICK = 42.0
 """Points of width between two labels of an axis of compute."""
 ABOVE = "above"
 """Group of the labels above the axes."""
-NUMBER = 52.0
-"""Points of width of the number at an arrow."""
 FEW, MOST_OF_AXIS = 0.05, 0.4
 """Share of the points that may lie below the vertical axis, where they would take more than this share of it."""
 MANY = 300
@@ -218,7 +216,7 @@ def name_sizes(ax: Axes, ends: Mapping[int, Sequence[float]], more: Sequence[Lab
 
 
 def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequence[float] = ()) -> None:
-    """End the vertical axis below the runs' rises, and mark with an arrow where a run falls further.
+    """End the vertical axis below the runs' rises, mark with an arrow where a run falls further, and say how far.
 
     A run that collapses would otherwise take most of the axis.
 
@@ -243,26 +241,17 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
     if not 0 < hidden.mean() <= 0.5:
         return
     ax.set_ylim(bottom, top)
-    falls = sorted((float(x[y < bottom][0]), float(y.min()), colour) for x, y, colour in lines if np.any(y < bottom))
-    while falls:
-        # Numbers that would overlap are one: how many fall here, and the lowest.
-        places = [float(ax.transData.transform((x, bottom))[0] - ax.bbox.x0) * 72 / ax.figure.dpi for x, *_ in falls]
-        here = [one for one, place in zip(falls, places, strict=True) if place < places[0] + NUMBER]
-        falls, side = falls[len(here) :], "left" if places[0] < NUMBER / 2 else "center"
-        number = f"to {min(low for _, low, _ in here):.2f}"
-        for i, (x, _, colour) in enumerate(here):
-            arrow = {"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0}
-            ax.annotate(
-                "" if i else number if len(here) == 1 else f"{len(here)} fall\n{number}",
-                (x, 0.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, 13),
-                textcoords="offset points",
-                ha=side,
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0},
-                zorder=5,
-                arrowprops={**arrow, "relpos": (0.0 if side == "left" else 0.5, 0.0)},
-            )
+    falls = [(float(x[y < bottom][0]), float(y.min()), colour) for x, y, colour in lines if np.any(y < bottom)]
+    how: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "zorder": 5}
+    for x, _, colour in falls:
+        arrow = {"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (x, 0.0), xytext=(0, 13), arrowprops=arrow, **how)
+    text = f"to {min(low for _, low, _ in falls):.2f}"
+    text = text if len(falls) == 1 else f"{len(falls)} fall\n{text}"
+    first = min(x for x, *_ in falls)
+    side = "left" if _share(ax, first, bottom)[0] < 0.3 else "center"
+    white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
+    ax.annotate(text, (first, 0.0), xytext=(0, 14), ha=side, bbox=white, **how)
 
 
 def legend_below(ax: Axes, handles: Sequence[Any]) -> None:

@@ -26,7 +26,7 @@ def why(material: Material) -> Section:
     if fits is not None and fits.curves:
         trained = _trained(material)
         text = (
-            "Points are evaluations, lines the fitted curves (dashed beyond their runs), the dark edge their frontier"
+            "Points are evaluations, lines the fitted curves (dashed beyond their runs), the thick line their frontier"
         )
         if material.flat:
             text = "Points are evaluations, lines their means"
