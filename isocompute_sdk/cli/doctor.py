@@ -213,12 +213,13 @@ def describe(finding: RunFinding, width: int, group: int | None, *, with_source:
     start = f"{name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5}"
     if not finding.readable:
         return f"{start} not readable yet"
+    guess = "?" * ("?" in f"{finding.group_size}{finding.problems_per_batch}")
     spent = finding.rollouts_spent
     more = f" ({spent:,.0f} spent)" if spent is not None and spent > (finding.rollouts or 0) else ""
     base = " + step 0" if finding.with_base else ""
     attempts = f", {finding.attempts} attempts" if finding.attempts > 1 else ""
     return (
-        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{base}{attempts}"
+        f"{start} C = {finding.rollouts:,.0f}{guess}{more}  {finding.evaluations} x {finding.metric}{base}{attempts}"
         f"{'' if group is None else f', group {group}'}{f', {printable(finding.source)}' if with_source else ''}"
     )
 

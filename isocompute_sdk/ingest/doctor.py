@@ -30,7 +30,7 @@ from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
+from isocompute_sdk.records.columns import BATCH, N_AND_BP, PLACEHOLDERS, Options
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     bounds_option,
@@ -73,7 +73,7 @@ class RunFinding:
     source: str
     """Where it was read from."""
     group_size: str = "?"
-    """n; several values if it changes; `?` if unknown."""
+    """n; several values if it changes; `?` if unknown, `8?` if only the name of the run says it."""
     problems_per_batch: str = "?"
     """B_p, as `group_size`."""
     rollouts: float | None = None
@@ -300,7 +300,8 @@ def _question(mapping: RunMap) -> str:
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
     if fields == [NAMES]:
         return (
-            f"are n and B_p what the names of {listed(runs, 3)} say? Answer in the file that the next command writes."
+            f"are the n and B_p marked ? right? Only the names of {listed(runs, 3)} say them. Answer in the file that the "
+            "next command writes."
         )
     nouns = [_FIELDS.get(one, one) for one in fields]
     about = f"what {'is' if len(nouns) == 1 else 'are'} {joined(nouns)} of {listed(runs, 3)}?"
@@ -327,7 +328,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
     log, entry = run.log, mapping.runs[name]
     asked = [question.field for question in mapping.open_questions() if name in question.runs]
     source, attempts = str(log.source), len(log.extents)
-    sizes = (or_unknown(entry.group_size), or_unknown(entry.problems_per_batch))
+    guesses = ["?" * (NAMES in asked and entry.guessed(size)) for size in N_AND_BP]
+    sizes = (or_unknown(entry.group_size) + guesses[0], or_unknown(entry.problems_per_batch) + guesses[1])
     open_ = f"not known: {'; '.join(_FIELDS.get(one, one) for one in asked)}"
     if {"group_size", "problems_per_batch", BATCH.name, "step_unit", "metrics"} & {*asked}:
         notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in log.notes]
@@ -338,6 +340,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         options, certain = mapping.reading(name), replace(run, config=None)
         frame, notes = rows_of(certain, resolve(certain, options.given(name)), options)
         finding = _measured(name, source, RunSet(frame, notes), attempts, asked_for)
+        finding = replace(finding, group_size=finding.group_size + guesses[0])
+        finding = replace(finding, problems_per_batch=finding.problems_per_batch + guesses[1])
     except IsoComputeError as error:
         if not entry.skip:
             return _unreadable(source, error, name, attempts)
