@@ -296,7 +296,7 @@ def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
 
 
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:
-    """A command that works on what was written: a fit of one group, or an audit of several."""
+    """A command that works on what was written: a fit of one group, an audit of several; of n = 1 alone a forecast."""
     from isocompute_sdk.fitting.measured_runs import grouped
     from isocompute_sdk.records.columns import TRAIN_SETS
     from isocompute_sdk.records.grouping import choose_measure
@@ -314,8 +314,10 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     if (bounds := bounds_option(values)) != "--bounds 0 1":
         options.append(bounds)
     series = {one.run_id: one for one in table.series(measure.metric, measure.eval_set)}
-    one_group = len(grouped(table.runs(), series)) == 1 and len({info.group_size for info in table.runs()}) > 1
-    return " ".join([f"isocompute {'fit' if one_group else 'audit'}", quote(str(output)), *options])
+    sizes = {info.group_size for info in table.runs()}
+    one_group = len(grouped(table.runs(), series)) == 1 and len(sizes) > 1
+    command = "fit" if one_group else "forecast" if sizes == {1} else "audit"
+    return " ".join([f"isocompute {command}", quote(str(output)), *options])
 
 
 def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: bool) -> None:

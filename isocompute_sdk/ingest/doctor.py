@@ -245,8 +245,13 @@ def _words(options: Options) -> list[str]:
 
 
 def _remarks(findings: Sequence[RunFinding]) -> list[str]:
-    """Whether rewards need their range for a fit, one for all runs, and whether runs differ in model or data set."""
+    """Whether no run can be planned from, rewards need their range, one for all, or runs differ in model or data set."""
     found: list[str] = []
+    if {one.group_size for one in findings if one.runs is not None and one.readable} == {"1"}:
+        found.append(
+            "n = 1 in all runs, as in PPO: a single rollout has no group to be compared with, so no n can be planned "
+            "from them. isocompute status and isocompute forecast read them; a plan needs runs with n of 2 or more."
+        )
     values: dict[str, list[np.ndarray[Any, Any]]] = {}
     for one in findings:
         if one.runs is not None and one.metric is not None:
