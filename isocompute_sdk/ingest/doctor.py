@@ -245,7 +245,7 @@ def _words(options: Options) -> list[str]:
 
 
 def _remarks(findings: Sequence[RunFinding]) -> list[str]:
-    """Whether no run can be planned from, rewards need their range, one for all, or runs differ in model or data set."""
+    """Whether no run can be planned from, rewards need a range, one for all, or runs differ in model or data set."""
     found: list[str] = []
     if {one.group_size for one in findings if one.runs is not None and one.readable} == {"1"}:
         found.append(
@@ -305,8 +305,8 @@ def _question(mapping: RunMap) -> str:
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
     if fields == [NAMES]:
         return (
-            f"are the n and B_p marked ? right? Only the names of {listed(runs, 3)} say them. Answer in the file that the "
-            "next command writes."
+            f"are the n and B_p marked ? right? Only the names of {listed(runs, 3)} say them. Answer in the file that "
+            "the next command writes."
         )
     nouns = [_FIELDS.get(one, one) for one in fields]
     about = f"what {'is' if len(nouns) == 1 else 'are'} {joined(nouns)} of {listed(runs, 3)}?"
