@@ -214,7 +214,7 @@ def test_a_saved_plan_names_the_command_that_shows_its_script(isocompute: Comman
 
 
 @pytest.mark.usefixtures("pilot_csv")
-def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> None:
+def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command, tmp_path: Path) -> None:
     words = ("allocate", "pilot.csv", "--budget", "10M")
     brief, whole, document = (isocompute(*words, *flag).stdout for flag in ((), ("-v",), ("--json",)))
     plan = json.loads(document)
@@ -225,6 +225,10 @@ def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> 
     assert order == sorted(order, reverse=True)
     assert "backtest" in whole
     assert "backtest" not in brief
+    # In Python flags stand with their arguments.
+    told = iso.Planner(iso.fit(iso.RunSet.read(tmp_path / "pilot.csv"))).allocate("10M").summary()
+    assert "(recipe=)" in told
+    assert not re.search(r"\w=\)", whole)
 
 
 def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
