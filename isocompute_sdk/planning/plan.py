@@ -441,7 +441,8 @@ def learning_rate(plan: Plan) -> str:
     sources = {row.name: row.source for row in plan.settings}
     whence = sources.get("learning_rate", "assumed")
     if whence == "assumed":
-        return f"unknown, {plan.learning_rate:.3g} assumed: give that of your runs (--recipe-value learning_rate=RATE (recipe=))"
+        remedy = "give that of your runs (--recipe-value learning_rate=RATE (recipe=))"
+        return f"unknown, {plan.learning_rate:.3g} assumed: {remedy}"
     origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
     rule = f"{plan.recipe.learning_rate_rule} rule"
     how = f"{origin}; {rule} assumed" if sources.get("learning_rate_rule") == "assumed" else f"{rule}, {origin}"
