@@ -202,7 +202,6 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         notes=(),
         passport=fits.passport,
         evaluation=evaluation,
-        evaluation_counted=pricing.evaluation_counts,
         breakdown=bill.parts | spent,
         options=resolved.request.options,
         fits=fits,
