@@ -333,8 +333,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
     log, entry = run.log, mapping.runs[name]
     asked = [question.field for question in mapping.open_questions() if name in question.runs]
     source, attempts = str(log.source), len(log.extents)
-    guesses = ["?" * (NAMES in asked and entry.guessed(size)) for size in N_AND_BP]
-    sizes = (or_unknown(entry.group_size) + guesses[0], or_unknown(entry.problems_per_batch) + guesses[1])
+    n_mark, bp_mark = ("?" * (NAMES in asked and entry.guessed(size)) for size in N_AND_BP)
+    sizes = (or_unknown(entry.group_size) + n_mark, or_unknown(entry.problems_per_batch) + bp_mark)
     open_ = f"not known: {'; '.join(_FIELDS.get(one, one) for one in asked)}"
     if {"group_size", "problems_per_batch", BATCH.name, "step_unit", "metrics"} & {*asked}:
         notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in log.notes]
@@ -345,8 +345,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         options, certain = mapping.reading(name), replace(run, config=None)
         frame, notes = rows_of(certain, resolve(certain, options.given(name)), options)
         finding = _measured(name, source, RunSet(frame, notes), attempts, asked_for)
-        finding = replace(finding, group_size=finding.group_size + guesses[0])
-        finding = replace(finding, problems_per_batch=finding.problems_per_batch + guesses[1])
+        shown = finding.group_size + n_mark, finding.problems_per_batch + bp_mark
+        finding = replace(finding, group_size=shown[0], problems_per_batch=shown[1])
     except IsoComputeError as error:
         if not entry.skip:
             return _unreadable(source, error, name, attempts)
