@@ -192,7 +192,7 @@ def _not_approved(plan: Plan) -> list[Note]:
     if plan.next_runs is not None and plan.next_runs.runs:
         # A plan does not know where its runs lie.
         source, where = ("", "") if plan.verdict.kind == "borrowed" else (" RUNS", ", with your runs in place of RUNS")
-        text += f". What to type for it: isocompute next{source} {budget_option(plan.budget)}{where}"
+        text += f". This prints what to run first: isocompute next{source} {budget_option(plan.budget)}{where}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 
 
