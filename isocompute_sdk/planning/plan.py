@@ -535,13 +535,18 @@ def _reward(plan: Plan) -> str:
 
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:
-    """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved."""
+    """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved.
+
+    Of a plan that is approved in part, what that part gains stands before it.
+    """
     if plan.gain is None or (plan.approval is not None and plan.approval.kind == "do-not"):
         return []
     # As shown: the rewards on the screen differ by it.
     best = round(plan.gain.best.reward, 3)
     ends = [round(reward, 3) - best for reward in plan.reward_interval or ()]
-    text = f"{plan.gain.shown:+.3f} over the best run so far"
+    part = None if plan.approval is None else plan.approval.gain
+    before = "" if part is None else f"{part.shown:+.3f} at step {plan.approved_steps:,}; the whole plan "
+    text = f"{before}{plan.gain.shown:+.3f} over the best run so far"
     if ends and plan.gain.probability is not None:
         text += " (80 % {:+.3f} to {:+.3f}); higher with probability {}".format(
             *ends, chance_text(plan.gain.probability)
