@@ -87,3 +87,12 @@ def test_what_is_missing_to_translate_a_budget_is_named(
     with pytest.raises(PlanError) as caught:
         Pricing(budget, throughput)
     assert f"Throughput({named}=...)" in (caught.value.hint or "")
+
+
+def test_a_named_gpu_is_no_speed() -> None:
+    said: list[str] = []
+    for text in ("10 GPU-hours", "10 GPU-hours on 8xANY"):
+        with pytest.raises(PlanError) as caught:
+            Pricing(Budget.parse(text), None)
+        said.append(caught.value.message)
+    assert "name of a GPU" in said[1].removeprefix(said[0])
