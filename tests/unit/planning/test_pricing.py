@@ -15,7 +15,8 @@ SPEED = Throughput(
 
 
 def test_a_worked_example_in_every_unit() -> None:
-    # One step of 4096: 20 s + 64 s = 84 s; 150 steps take 3.5 h. 300 x 4 responses at steps 0, 10, ..., 150: 16 x 18.75 s.
+    # One step of 4096: 20 s + 64 s = 84 s; 150 steps take 3.5 h. 300 x 4 responses at steps 0, 10, ..., 150 take 16 x
+    # 18.75 s.
     # On 8 GPUs at $2.5.
     pricing, hours = Pricing(Budget(usd=72), SPEED), 3.5 + 300 / 3600
     assert pricing.all_costs(4096, 150) == pytest.approx(
