@@ -202,6 +202,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         notes=(),
         passport=fits.passport,
         evaluation=evaluation,
+        asked_evaluation=basis.evaluation,
         breakdown=bill.parts | spent,
         options=resolved.request.options,
         fits=fits,

@@ -102,7 +102,7 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command,
 @pytest.mark.parametrize(
     ("command", "kind"),
     [
-        ("allocate 'my runs.csv' --budget 7.5M", "approve"),
+        ("allocate 'my runs.csv' --budget 7.5M", "part"),
         ("allocate 'my runs.csv' --budget 30M", "part"),
         ("allocate pilot.csv --budget 10M", "do-not"),
         ("plan --budget 3M --update-steps 1000 --rollouts-per-batch 3000", "do-not"),
