@@ -37,6 +37,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # One worker for each core fills the machine: threads of libraries would only wait for each other.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(threads, "1")
+# Of which there is none: to look for one takes a fifth of the start of a program.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 # Tests start hundreds of short programs, which would compile the same modules again and again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -144,6 +146,23 @@ def fits_kept(
     if request.path.parent.name in {"auditing", "cli", "documents", "planning", "plots", "reporting"}:
         for name, fit in fitted_once.items():
             monkeypatch.setattr(f"isocompute_sdk.api.{name}", fit)
+
+
+@pytest.fixture(autouse=True)
+def pictures_plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of what stands beside pictures do not lay them out, and the slider of their pages has few budgets.
+
+    Layout and all budgets are for tests of figures, and for the pages that tests of the report share.
+    """
+    if request.path.parent.name in {"auditing", "campaigns", "cli", "documents", "integration", "reporting"}:
+
+        def unlaid(size: tuple[float, float]) -> object:
+            from matplotlib.figure import Figure
+
+            return Figure(figsize=size)
+
+        monkeypatch.setattr("isocompute_sdk.plots.style._figure", unlaid)
+        monkeypatch.setattr("isocompute_sdk.reporting.material.STEPS", 9)
 
 
 @pytest.fixture

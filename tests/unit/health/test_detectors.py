@@ -21,6 +21,7 @@ from isocompute_sdk.health.alerts import Alert, AlertBook
 from isocompute_sdk.health.detectors import detect, falls, findings
 from isocompute_sdk.health.findings import FALLS
 from isocompute_sdk.health.traces import gather
+from tests.unit.sweeps import recorded
 
 N, BP, UPDATES, EVERY = 16, 32, 300, 10
 
@@ -152,7 +153,7 @@ def test_a_fall_is_told_while_it_stands_and_its_peak_is_the_highest_evaluation_b
     ],
 )
 def test_a_fall_that_a_fit_leaves_out_is_told_and_raises_no_alarm_before_the_end(sweep: str, fell: list[str]) -> None:
-    (found,) = (one.runs for one in iso.sweeps() if one.name == sweep)
+    found = recorded(sweep)
     told = falls(found)
     assert sorted(run.removeprefix(f"{sweep}-160k-") for run in told) == fell
     alarmed = {run.run_id for run in gather(found) if FALLS.keys() & {one.code for one in detect(run, live=True)}}
