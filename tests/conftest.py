@@ -27,7 +27,7 @@ settings.register_profile(
     "default",
     deadline=None,
     derandomize=bool(os.environ.get("CI")),
-    max_examples=25,
+    max_examples=15,
     suppress_health_check=slow_is_fine,
 )
 # New examples, many of them: HYPOTHESIS_PROFILE=nightly.
