@@ -56,6 +56,12 @@ class CurveBackend:
         return read_journals(folder)
 
 
+class LongerCurveBackend(CurveBackend):
+    """Goes on where a shorter run has ended."""
+
+    extends = True
+
+
 def end_with(process: int) -> None:
     """End this program once the tests have ended: runs outlive the commands that start them."""
 

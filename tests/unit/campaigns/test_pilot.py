@@ -23,7 +23,7 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study
 from isocompute_sdk.tolerances import MIN_UPDATES
 from tests.studies import make_study
-from tests.unit.curve_backend import CurveBackend
+from tests.unit.curve_backend import CurveBackend, LongerCurveBackend
 
 BUDGET = 300_000
 
@@ -40,17 +40,11 @@ def study(**changes: Any) -> Study:
     return make_study(**{**values, **changes})
 
 
-class Longer(CurveBackend):
-    """Goes on where a shorter run has ended."""
-
-    extends = True
-
-
 def make(folder: Path, **changes: Any) -> Campaign:
     values: dict[str, Any] = {
         "study": study(),
         "folder": folder,
-        "backend": Longer(),
+        "backend": LongerCurveBackend(),
         "executor": LocalExecutor(3, poll_seconds=0.05),
         "fit_options": {"draws": 20},
     }
