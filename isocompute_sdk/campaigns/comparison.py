@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, RecordError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.planning import Plan
 from isocompute_sdk.records import RunSet
 
 
@@ -81,3 +83,18 @@ def compare(fits: Fits, runs: RunSet) -> Comparison:
         high=float(predicted.high),
         largest_compute=max(curve.last_compute for curve in fits.curves.values()),
     )
+
+
+def at_check(plan: Plan, outcome: Comparison, runs: RunSet) -> str:
+    """What the trained run measured where its plan was to be checked, in words; empty where it was not."""
+    approval = plan.approval
+    if approval is None or approval.step is None:
+        return ""
+    eval_set = None if plan.fits is None else plan.fits.eval_set
+    run = next(one for one in runs.series(outcome.metric, eval_set) if one.run_id == outcome.run_id)
+    at = min(int(np.searchsorted(run.step_T, approval.step)), len(run.step_T) - 1)
+    value = float(run.value_T[at])
+    text = f"check at step {approval.step:,}: measured {outcome.metric} {value:.3f} at step {run.step_T[at]:,.0f}"
+    if approval.lowest is None:
+        return text
+    return f"{text}; below {approval.lowest:.3f} it was to stop: {'passed' if value >= approval.lowest else 'failed'}"

@@ -74,7 +74,7 @@ class Basis:
             "hardware": plan.hardware,
             "recipe": plan.recipe if given or plan.fits.method not in FITTED else None,
             "throughput": plan.throughput,
-            "evaluation": plan.evaluation if plan.evaluation_counted else None,
+            "evaluation": plan.evaluation,
             "model": plan.model,
             "allow_other_model": True,
             "allow_off_policy": True,
@@ -106,15 +106,8 @@ class Basis:
         Raises:
             PlanError: a budget in a unit that the throughput does not convert.
         """
-        throughput = self._speed(budget)
-        timed = throughput is not None and throughput.evaluation_rollouts_per_second is not None
-        return Pricing(
-            budget,
-            throughput,
-            self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION),
-            evaluation_share,
-            evaluation_counts=throughput is not None and (timed or self.evaluation is not None),
-        )
+        evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
+        return Pricing(budget, self._speed(budget), evaluation, evaluation_share)
 
     def _speed(self, budget: Budget) -> Throughput | None:
         """The throughput, completed from what the runs logged where the budget needs more than was given."""

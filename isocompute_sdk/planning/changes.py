@@ -207,8 +207,8 @@ def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
     evaluation = plan.evaluation
     if every_steps is not None:
         evaluation = evaluation.replace(every_steps=every_steps, count=None)
-        return Pricing(budget, plan.throughput, evaluation, math.inf, plan.evaluation_counted)
-    return Pricing(budget, plan.throughput, evaluation, min(share, 1.0), plan.evaluation_counted)
+        return Pricing(budget, plan.throughput, evaluation, math.inf)
+    return Pricing(budget, plan.throughput, evaluation, min(share, 1.0))
 
 
 def _without_fits(plan: Plan, chosen: Candidate, pricing: Pricing, recipe: Recipe, given: Iterable[str]) -> Plan:

@@ -256,8 +256,7 @@ def compare(
     assert plan is not None, "the caller gives one of both"
     plan = with_reward(plan)
     fits = plan.fits or plans.basis.fits
-    own = plans.basis.pricing(budget, plans.request.evaluation_share)
-    pricing = replace(own, throughput=plan.throughput, evaluation_counts=plan.evaluation_counted)
+    pricing = replace(plans.basis.pricing(budget, plans.request.evaluation_share), throughput=plan.throughput)
     if pilot_cost:
         pricing = replace(pricing, budget=budget.with_amount(budget.amount + pilot_cost))
     asked, shared = problems, equal or ("budget" if steps is None else "update_steps")

@@ -32,10 +32,10 @@ from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
 from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.plan_parts import Alternative, Gain, Odds, Verdict
+from isocompute_sdk.planning.plan_parts import Alternative, Odds, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, candidates, ends_batch
-from isocompute_sdk.planning.verdict import approval_of, verdict_of, with_first, worth_of
-from isocompute_sdk.tolerances import EQUAL, LEVEL
+from isocompute_sdk.planning.verdict import approval_of, gain_of, verdict_of, with_first, worth_of
+from isocompute_sdk.tolerances import EQUAL
 
 
 def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan:
@@ -58,7 +58,7 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     verdict, is_open = verdict_of(plan, choice.odds)
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict = with_first(verdict, first, is_open=is_open)
-    plan = replace(plan, verdict=verdict, next_runs=first, gain=_gain(plan, choice), other_metrics=others)
+    plan = replace(plan, verdict=verdict, next_runs=first, gain=gain_of(plan), other_metrics=others)
     notes = unique(
         [
             *caveats.of_plan(basis, resolved, choice, plan),
@@ -202,7 +202,6 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         notes=(),
         passport=fits.passport,
         evaluation=evaluation,
-        evaluation_counted=pricing.evaluation_counts,
         breakdown=bill.parts | spent,
         options=resolved.request.options,
         fits=fits,
@@ -412,21 +411,3 @@ def _first(
         n_problems=resolved.limits.n_problems,
     )
     return ask(question, search)
-
-
-def _gain(plan: Plan, choice: Choice) -> Gain | None:
-    """What a plan gains over the best checkpoint so far; None without runs of one's own, or where none rises."""
-    fits, drawn_D = plan.fits, choice.chosen.drawn_D
-    if fits is None or plan.predicted_reward is None or (best := fits.best_level) is None:
-        return None
-    mean = plan.predicted_reward
-    if drawn_D is None or plan.reward_interval is None:
-        return Gain(best, mean - best.reward, None, None)
-    there = fits.predict(best.compute, best.group_size, best.problems_per_batch)
-    usual = float(there.mean) if best.reward > float(there.high) else None
-    # The draws as wide as the interval of the reward: those of the surface know nothing beyond its shapes.
-    ends, wide = np.quantile(drawn_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]), plan.reward_interval
-    scale = [abs(wider - mean) / max(abs(end - mean), 1e-12) for wider, end in zip(wide, ends, strict=True)]
-    wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
-    low, high = (float(end) - best.reward for end in wide)
-    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), usual)

@@ -59,7 +59,8 @@ class Plan(Sized, Saved):
     cost: float
     """Cost in the budget's own unit, at most what the budget has left."""
     costs: Mapping[str, float]
-    """Cost in every unit that the throughput can express. Rollouts and tokens are those of training."""
+    """Cost in every unit that the throughput can express; hours and money include evaluations, rollouts and tokens are
+    those of training."""
     recipe: Recipe
     hardware: Annotated[Hardware, TYPED_FIELDS]
     throughput: Throughput | None
@@ -84,8 +85,6 @@ class Plan(Sized, Saved):
     notes: tuple[Note, ...]
     evaluation: Evaluation
     """How the run is evaluated: as often as asked, within the share of cost allowed."""
-    evaluation_counted: bool
-    """Whether hours and money in `cost` and `costs` include the evaluations."""
     breakdown: Mapping[str, Mapping[str, float]]
     """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
     that the budget does not pay."""
@@ -202,7 +201,7 @@ class Plan(Sized, Saved):
         """What they cost, in the units of `costs`."""
         if self.approved_steps == self.update_steps:
             return self.costs
-        pricing = Pricing(self.budget, self.throughput, self.evaluation, math.inf, self.evaluation_counted)
+        pricing = Pricing(self.budget, self.throughput, self.evaluation, math.inf)
         return pricing.all_costs(self.rollouts_per_batch, self.approved_steps)
 
     @property
@@ -512,13 +511,9 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
         plan.throughput.model_fields_set | plan.hardware.model_fields_set | plan.budget.model_fields_set
     ):
         together[0] += " (assumed: --gpus)"
+    evaluations = amount_text(plan.breakdown["evaluation"]["gpu_hours"], "gpu_hours")
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
-    if not plan.evaluation_counted:
-        added = (amount_text(value, unit) for unit, value in plan.breakdown["evaluation"].items() if unit in UNITS[:2])
-        text += f"; plus evaluations: {', '.join(added)}"
-        if plan.budget.timed:
-            text += " (--evaluation 300x4 plans them within it)"
-    return [("in total", text)]
+    return [("in total", f"{text}; evaluations ({evaluations}) included")]
 
 
 def _reward(plan: Plan) -> str:
@@ -533,13 +528,18 @@ def _reward(plan: Plan) -> str:
 
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:
-    """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved."""
+    """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved.
+
+    Of a plan that is approved in part, what that part gains stands before it.
+    """
     if plan.gain is None or (plan.approval is not None and plan.approval.kind == "do-not"):
         return []
     # As shown: the rewards on the screen differ by it.
     best = round(plan.gain.best.reward, 3)
     ends = [round(reward, 3) - best for reward in plan.reward_interval or ()]
-    text = f"{plan.gain.shown:+.3f} over the best run so far"
+    part = None if plan.approval is None else plan.approval.gain
+    before = "" if part is None else f"{part.shown:+.3f} at step {plan.approved_steps:,}; the whole plan "
+    text = f"{before}{plan.gain.shown:+.3f} over the best run so far"
     if ends and plan.gain.probability is not None:
         text += " (80 % {:+.3f} to {:+.3f}); higher with probability {}".format(
             *ends, chance_text(plan.gain.probability)
@@ -552,8 +552,7 @@ def _evaluation(plan: Plan) -> str:
     unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
     share = spent[unit] / plan.breakdown["training"][unit]
     problems = "all problems" if evaluation.n_problems is None else f"{evaluation.n_problems} problems"
-    placed = "included in the cost" if plan.evaluation_counted else "not included in the cost"
     return (
         f"every {evaluation.every_steps:,} steps, {problems} x {evaluation.samples}: {amount_text(spent[unit], unit)}, "
-        f"{share:.1%} of training, {placed}"
+        f"{share:.1%} of training"
     )

@@ -113,7 +113,9 @@ class Approval:
     expected: float | None = None
     """Reward expected there."""
     lowest: float | None = None
-    """Reward below which to stop there: one run in ten measures less. None if unknown."""
+    """Its floor, the reward below which to stop there: one run in ten measures less. None if unknown."""
+    gain: Gain | None = None
+    """What the part that is approved gains; None of whole plans, and as of `Plan.gain`."""
     smaller: float | None = None
     """A smaller budget whose plan is approved, where the last half of this one is not worth it; None without."""
 
@@ -130,6 +132,9 @@ class Approval:
         if self.step is None:
             return ""
         told = [] if self.expected is None else [f"we expect {self.expected:.3f} there"]
-        told += [] if self.lowest is None else [f"stop below {self.lowest:.3f}"]
-        again = [f"{'else ' if told else ''}plan again with this run"] if self.kind == "part" else []
-        return ", ".join(told + again)
+        if self.kind == "part":
+            told.append("then plan again with this run")
+        if self.lowest is not None:
+            what = "or go no further" if self.kind == "part" else "stop"
+            told.append(f"{what} if it measures less than {self.lowest:.3f}")
+        return ", ".join(told)

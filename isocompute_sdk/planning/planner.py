@@ -36,8 +36,7 @@ class Planner(Basis):
         recipe: training recipe. Fields that it does not give (`Recipe.given`) come from the runs behind the fits, and
             from the paper's preset where the runs record nothing.
         throughput: seconds and tokens per rollout, for deadlines and for budgets in other units than rollouts.
-        evaluation: how runs are evaluated; plans pay for it in hours and money. None: 300 problems x 4, which hours
-            and money pay for if the throughput has the speed of evaluations.
+        evaluation: how runs are evaluated; plans pay for it in hours and money. None: 300 problems x 4.
         model: the model to be trained, if it is not the one of the fits.
         allow_other_model: plan from a published law of another model.
         allow_off_policy: plan from asynchronous runs whose rollouts may be more than one update old.

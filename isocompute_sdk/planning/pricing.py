@@ -100,7 +100,7 @@ class Pricing:
     """A budget with the throughput that converts its unit.
 
     Rollouts and tokens count training alone: they are the axis of every curve. Hours and money also count the start
-    of the run, and its evaluations if `evaluation_counts`.
+    of the run and its evaluations.
 
     Raises:
         PlanError: the budget's unit or its deadline needs a throughput, or a part of it that is unknown.
@@ -111,8 +111,6 @@ class Pricing:
     evaluation: Evaluation = DEFAULT_EVALUATION
     """How the run is evaluated if the share allows it."""
     evaluation_share: float = EVALUATION_SHARE
-    evaluation_counts: bool = False
-    """Whether hours and money pay for evaluations."""
 
     def __post_init__(self) -> None:
         budget, throughput = self.budget, self.throughput
@@ -172,9 +170,7 @@ class Pricing:
         if unit == "tokens":
             return float(throughput.tokens(rollouts))
         hours = throughput.wall_hours(rollouts_per_batch, update_steps) + throughput.startup_seconds / 3600.0
-        if self.evaluation_counts:
-            hours += self.evaluation_hours(rollouts_per_batch, update_steps)
-        return self._of_hours(unit, hours)
+        return self._of_hours(unit, hours + self.evaluation_hours(rollouts_per_batch, update_steps))
 
     def bill(self, rollouts_per_batch: int, update_steps: int) -> Bill:
         """Everything that one allocation costs."""

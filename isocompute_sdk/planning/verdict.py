@@ -13,8 +13,8 @@ from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
 from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short, small, two_digits
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
-from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.plan_parts import Approval, Stopping, Verdict, Worth
+from isocompute_sdk.planning.plan import Plan, reward_draws
+from isocompute_sdk.planning.plan_parts import Approval, Gain, Stopping, Verdict, Worth
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 
@@ -191,8 +191,9 @@ def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
-    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only, or at most half without runs.
-    Runs are those of its n, or of the nearest that was run. Where one of its n collapsed, it is at twice that compute.
+    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only: half of it at most if its n
+    was not run. The largest run is that of its n, or of the nearest that was run. Where a run of its n collapsed, the
+    check is at twice the compute at which that was best.
     """
     if against := _against(plan):
         return Approval("do-not", against)
@@ -201,34 +202,91 @@ def approval_of(plan: Plan) -> Approval:
         return Approval("part", "none of your runs shows its gain", *_check(plan, 0.5))
     if fits is None or far is None:
         return Approval("approve", "nothing speaks against it")
+    far = two_digits(far)
+    if (past := _past_collapse(plan, fits)) is not None:
+        return past if far <= FAR else _part(plan, past)
+    return _by_reach(plan, fits, far)
+
+
+def _by_reach(plan: Plan, fits: Fits, far: float) -> Approval:
+    """The approval of a plan that costs `far` times the largest run, by how far it goes beyond the runs of its n."""
     nearest = min(fits.curves.values(), key=lambda c: (abs(np.log2(c.group_size / plan.group_size)), -c.last_compute))
-    times = plan.compute / nearest.last_compute
-    reach, far = two_digits(times), two_digits(far)
-    if (collapse := _collapse(plan, fits)) is not None and CHECK_AT * collapse[0] <= (1.0 - LAST) * plan.rollouts:
-        told = f"{collapse[1]}, a run of this n, collapsed after C = {short(collapse[0])}"
-        return Approval("check" if far <= FAR else "part", told, *_check(plan, CHECK_AT * collapse[0] / plan.rollouts))
-    beside = "" if nearest.group_size == plan.group_size else ", the nearest that was run"
-    where = "" if reach == far else f" at n = {nearest.group_size}{beside}"
-    cost, checks, at = f"the whole plan costs {multiple(reach)} x the largest run{where}", list[Approval](), CHECK_AT
+    was_run, times = nearest.group_size == plan.group_size, plan.compute / nearest.last_compute
+    reach = two_digits(times)
+    where = "" if reach == far else f" at n = {nearest.group_size}{'' if was_run else ', the nearest that was run'}"
+    cost = f"the whole plan costs {multiple(reach)} x the largest run{where}"
+    shares, at = list[float](), CHECK_AT
     while at <= (1.0 - LAST) * min(reach, times):
-        checks.append(Approval("check", cost, *_check(plan, at / times)))
+        shares.append(at / times)
         at *= 2.0
-    if not checks:
+    if not was_run:
+        cost, shares = f"n = {plan.group_size} was not run; {cost}", [min([0.5, *shares]), *shares[1:]]
+    if not shares:
         return Approval("approve", f"{cost}; plans of up to {NO_CHECK} x need no check")
+    checks = [Approval("check", cost, *_check(plan, share)) for share in shares]
+    if far > FAR:
+        return _part(plan, checks[0])
+    return _telling(plan, checks) or _part(plan, checks[0], _untold(plan, checks[0]))
+
+
+def _telling(plan: Plan, checks: Sequence[Approval]) -> Approval | None:
+    """The first check whose floor lies above what a run has measured already."""
     best = -np.inf if plan.gain is None else plan.gain.best.reward
-    telling = (one for one in checks if far <= FAR and one.lowest is not None and one.lowest > best)
-    part = replace(checks[0], kind="part")
-    if part.expected is not None and part.expected <= best:
-        test = f"up to there it tests the prediction, without a gain over the best run ({best:.3f})"
-        part = replace(part, reason=f"{cost}; {test}")
-    return next(telling, part)
+    return next((one for one in checks if one.lowest is not None and one.lowest > best), None)
 
 
-def _collapse(plan: Plan, fits: Fits) -> tuple[float, str] | None:
-    """Rollouts at which a run of the plan's n was best before it collapsed, and the run; None without one."""
+def _untold(plan: Plan, check: Approval) -> str:
+    """Why a check tells nothing of a gain."""
+    if plan.gain is None or check.expected is None or check.lowest is None:
+        return "; nothing says what to expect of a run"
+    best = plan.gain.best.reward
+    if check.expected <= best:
+        return f"; up to there it tests the prediction, without a gain over the best run ({best:.3f})"
+    passes = f"it would have to let rewards below the best run ({best:.3f}) pass"
+    return f"; a check on the way could not tell a gain: {passes}"
+
+
+def _part(plan: Plan, check: Approval, why: str = "") -> Approval:
+    """The approval of a plan up to a check."""
+    return replace(check, kind="part", reason=check.reason + why, gain=gain_of(plan, check.step))
+
+
+def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
+    """What a plan gains over the best checkpoint so far; None without runs of one's own, or where none rises.
+
+    Args:
+        plan: the plan.
+        steps: update steps after which; None for all.
+    """
+    fits, compute, interval = plan.fits, plan.compute, plan.reward_interval
+    n, problems, mean = plan.group_size, plan.problems_per_batch, plan.predicted_reward
+    if fits is None or mean is None or (best := fits.best_level) is None:
+        return None
+    if interval is None or fits.surface is None:
+        return Gain(best, mean - best.reward, None, None)
+    if steps is not None:
+        compute *= steps / plan.update_steps
+        at = fits.predict(compute, n, problems)
+        mean, interval = float(at.mean), (float(at.low), float(at.high))
+    there = fits.predict(best.compute, best.group_size, best.problems_per_batch)
+    usual = float(there.mean) if best.reward > float(there.high) else None
+    # The draws as wide as the interval of the reward: those of the surface know nothing beyond its shapes.
+    drawn_D = reward_draws(fits, compute, n, problems)
+    ends = np.quantile(drawn_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    scale = [abs(wider - mean) / max(abs(end - mean), 1e-12) for wider, end in zip(interval, ends, strict=True)]
+    wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
+    low, high = (end - best.reward for end in interval)
+    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), usual)
+
+
+def _past_collapse(plan: Plan, fits: Fits) -> Approval | None:
+    """A check past the compute at which a run of the plan's n was best before it collapsed; None without one."""
     runs: Mapping[str, Any] = next((note.data["runs"] for note in fits.notes if note.code == "collapsed-run"), {})
     here = {run: best for run, best in runs.items() if fits.size_by_run.get(run) == plan.group_size}
-    return min(((float(best["rollouts"]), run) for run, best in here.items()), default=None)
+    best, run = min(((float(best["rollouts"]), run) for run, best in here.items()), default=(np.inf, ""))
+    share = CHECK_AT * best / plan.rollouts
+    told = f"{run}, a run of this n, collapsed after C = {short(best)}"
+    return Approval("check", told, *_check(plan, share)) if share <= 1.0 - LAST else None
 
 
 def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:

@@ -30,6 +30,7 @@ from isocompute_sdk.records.grouping import choose_measure
 from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
+from isocompute_sdk.training.checks import model_option
 
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
 REACH = 3.0
@@ -147,9 +148,19 @@ class Material:
         """The command that plans the same budget, or any, from runs."""
         return f"isocompute allocate RUNS {'--budget 3M' if self.plan is None else budget_option(self.plan.budget)}"
 
-    def asking(self, *options: str) -> str:
-        """The command that asks for a plan of the same runs with everything that was asked for but the budget."""
-        return " ".join(word for word in ["isocompute allocate", self.typed, *self.asked.words, *options] if word)
+    def asking(self, *options: str, command: str = "allocate") -> str:
+        """The command that plans the same runs with everything that was asked for but the budget, or another one."""
+        return " ".join(word for word in [f"isocompute {command}", self.typed, *self.asked.words, *options] if word)
+
+    @property
+    def first(self) -> str:
+        """The command that writes the scripts of what to run first; empty of a saved plan, which holds no runs."""
+        assert self.plan is not None, "asked of plans"
+        budget = budget_option(self.plan.budget)
+        if not self.plan_file:
+            return self.asking(budget, command="next")
+        borrowed = self.fits is not None and self.fits.method == "prior"
+        return f"isocompute next --prior {budget}{model_option(self.plan.model)}" if borrowed else ""
 
     def instead(self, option: str) -> str:
         """The command with another budget or reward; empty for a reward of a saved plan, whose page takes budgets."""

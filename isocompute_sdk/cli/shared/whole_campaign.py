@@ -112,8 +112,10 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
 
 def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
+    from isocompute_sdk.campaigns.comparison import at_check
     from isocompute_sdk.campaigns.overview import overview
     from isocompute_sdk.campaigns.pilot_rounds import read_decisions
+    from isocompute_sdk.run_folders import store
 
     for one in read_decisions(campaign.root):
         say(one.reason)
@@ -121,8 +123,8 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     print_plan(outcome.plan)
     say()
     say(outcome.comparison.summary())
-    if checked := _at_check(campaign, outcome):
-        say(checked)
+    if checked := at_check(outcome.plan, outcome.comparison, store.read_journals(campaign.root)):
+        say(f"{checked}. A campaign spends the budget of its study, past a check too.")
     found = overview(campaign.root)
     if found is not None:
         say(
@@ -130,22 +132,3 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
             + "; ".join(f"{kind} {following.amounts(one)}" for kind, one in found.kinds.items() if one.rollouts)
         )
     print_notes(note for note in outcome.notes if note.severity != "info")
-
-
-def _at_check(campaign: Campaign, outcome: Outcome) -> str:
-    """What the trained run measured where its plan was to be checked; empty where it was not."""
-    from isocompute_sdk.run_folders import store
-
-    approval, metric = outcome.plan.approval, outcome.comparison.metric
-    if approval is None or approval.step is None:
-        return ""
-    series = store.read_journals(campaign.root).series(metric, outcome.fits.eval_set)
-    run = next(one for one in series if one.run_id == outcome.comparison.run_id)
-    measured = zip(run.step_T, run.value_T, strict=True)
-    step, value = next(
-        ((step, value) for step, value in measured if step >= approval.step), (run.step_T[-1], run.value_T[-1])
-    )
-    text = f"check at step {approval.step:,}: measured {metric} {value:.3f} at step {step:,.0f}"
-    if approval.lowest is not None:
-        text += f"; below {approval.lowest:.3f} it was to stop: {'passed' if value >= approval.lowest else 'failed'}"
-    return f"{text}. A campaign spends the budget of its study, past a check too."

@@ -23,6 +23,8 @@ def launch_script(material: Material) -> Section:
     """The script that trains the plan."""
     name, title = "launch", "The launch script"
     plan = material.plan
+    if material.comparison is not None:
+        return Section(name, title, (Missing("The plan has been trained: there is nothing to launch."),))
     if plan is None or material.flat:
         return Section(
             name, title, (Missing("There is no plan to launch.", "" if material.flat else material.with_runs),)
@@ -33,7 +35,7 @@ def launch_script(material: Material) -> Section:
         command = f"{material.asking(budget_option(plan.budget), '--output plan.json')} && {command}"
     approval, script = plan.approval, ""
     try:
-        if approval is not None and approval.kind == "do-not" and material.comparison is None:
+        if approval is not None and approval.kind == "do-not":
             lacks = "the plan is not approved"
         elif plan.model and material.study is None and model_option(plan.model):
             lacks = f"{plan.model}, the model of the runs, is neither a folder here nor a hub name"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from isocompute_sdk import plots
@@ -9,13 +11,14 @@ from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import standing
+from isocompute_sdk.planning.plan_parts import Alternative
 from isocompute_sdk.records import RunSeries
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Block, Missing, Notes, Paragraph, Picture, Section, Table
 
-OF_GAIN = "Gain within reach, against the plan (1: all of it)"
+OF_GAIN = "Against the plan (share of the gain)"
 """Column of plans without rewards: what an n is expected to win more or less, as a share."""
 
 
@@ -64,10 +67,12 @@ def _every_n(material: Material, plan: Plan) -> Table:
     every = sorted([plan, *plan.alternatives], key=lambda one: one.group_size)
     whole = plan.odds is not None and not (plan.fits is not None and plan.fits.only_size)
     rewards = plan.predicted_reward is not None
-    header = ["n", "B_p", "M", *([f"Expected {plan.metric}", "Difference"] if rewards else [OF_GAIN])]
-    header += ["Best with probability", "As good as the best", "Expected loss"] * whole + [""]
+    header = ["n", "B_p", "M", *([f"Expected {plan.metric}", "Against the plan"] if rewards else [OF_GAIN])]
+    header += ["Best with probability", f"Within {plan.tolerances.equal:g} of the best", "Expected loss"] * whole
+    costs = _costs(material, plan, every)
+    header += [*costs, ""]
     rows: list[tuple[str, ...]] = []
-    for one in every:
+    for i, one in enumerate(every):
         row = [f"n = {one.group_size}", str(one.problems_per_batch), f"{one.update_steps:,}"]
         row += ["" if one.predicted_reward is None else say.reward(one.predicted_reward)] * rewards
         if isinstance(one, Plan):
@@ -80,11 +85,22 @@ def _every_n(material: Material, plan: Plan) -> Table:
             odds = one.odds
             shown = () if odds is None else (say.chance(odds.probability_best), say.chance(odds.near_best))
             row += ["", "", ""] if odds is None else [*shown, say.reward(odds.expected_loss)]
+        row += [column[i] for column in costs.values()]
         row.append(mark if isinstance(one, Plan) else "" if one.kind == "other" else standing(plan, one))
         rows.append(tuple(row))
     return Table(
         tuple(header), tuple(rows), "Every n at the same budget", every.index(plan), text_columns=(0, len(header) - 1)
     )
+
+
+def _costs(material: Material, plan: Plan, every: Sequence[Plan | Alternative]) -> dict[str, list[str]]:
+    """Hours and dollars of each n by column, where the budget is in neither and equal rollouts take unequal time."""
+    if material.planner is None or plan.budget.unit not in ("rollouts", "tokens"):
+        return {}
+    pricing = replace(material.planner.pricing(plan.budget), throughput=plan.throughput)
+    costs = [pricing.all_costs(one.rollouts_per_batch, one.update_steps) for one in every]
+    named = {"GPU-hours": "gpu_hours", "Dollars": "usd"}
+    return {name: [say.amount(one[unit], unit) for one in costs] for name, unit in named.items() if unit in costs[0]}
 
 
 def _groups(material: Material) -> list[Block]:
@@ -104,7 +120,9 @@ def how_sure(material: Material) -> Section:
     """The backtest, what to run first, and every note."""
     fits, plan, audit = material.fits, material.plan, material.audit
     known = None if fits is None else fits.passport
-    blocks: list[Block] = [] if plan is None or material.flat else _first(plan)
+    trained = material.comparison is not None
+    blocks: list[Block] = [Paragraph("All of this was known before the plan was trained.", quiet=True)] * trained
+    blocks += [] if plan is None or material.flat or trained else _first(plan)
     if material.flat:
         blocks.append(Missing("No run rises beyond noise, so there is no prediction to test."))
     elif fits is None or known is None:

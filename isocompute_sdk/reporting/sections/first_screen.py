@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from isocompute_sdk.campaigns.comparison import Comparison
+from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
+from isocompute_sdk.planning.next_runs import named
 from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes
-from isocompute_sdk.planning.plan_parts import Approval
+from isocompute_sdk.planning.plan_parts import Approval, Gain
+from isocompute_sdk.planning.pricing import samples_per_evaluation
 from isocompute_sdk.planning.verdict import NO_CHECK
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording as say
@@ -77,19 +79,15 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         again = say.budget_option(plan.budget.replace(**{plan.budget.unit: 2 * plan.budget.amount}))
         more.append(Missing("To plan again with the runs so far, for twice the budget:", material.again(again)))
         side = "inside" if outcome.inside else "outside"
-        came_out = Fact(
-            f"Measured {outcome.metric}",
-            f"{outcome.measured:.3f}",
-            f"{say.difference(outcome.measured, outcome.predicted)} against the {outcome.predicted:.3f} predicted "
-            f"at {short(outcome.rollouts)} rollouts",
-        )
+        checked = "" if material.runs is None else at_check(plan, outcome, material.runs)
+        more += [Paragraph(say.sentence(checked))] if checked else []
         return Answer(
             tone="good" if outcome.inside else "caution",
             label="Trained",
             sentence=f"This plan has been trained: measured {outcome.metric} {outcome.measured:.3f}, {side} the 80 % "
             f"interval of one run ({outcome.low:.3f} to {outcome.high:.3f}).",
             decision="Nothing to approve.",
-            facts=(came_out, *_better(material, outcome), *_spent(material, plan)),
+            facts=(*_came_out(material, outcome), *_spent(material, plan)),
             more=tuple(more),
         )
     today, failed = _against_today(material, plan)
@@ -103,50 +101,70 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             more.append(Missing(text, material.again(f"--against n={best.group_size},bp={problems}")))
     tone = "neutral" if approval is None else TONES[approval.kind]
     decision, command = ("", "") if approval is None else _decision(material, plan, approval)
+    sentence = f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}."
+    first = plan.next_runs
+    if approval is not None and approval.kind == "do-not" and first is not None and first.runs:
+        more.insert(0, Paragraph(f"Without {'them' if first.runs[1:] else 'it'}: {sentence[0].lower()}{sentence[1:]}"))
+        sentence = (
+            f"Run first {named(first.runs)}: {say.amount(first.cost, first.unit)}, {first.share:.1%} of the budget. "
+        )
+        sentence += "Then plan again with them."
     return Answer(
         tone=tone,
         label=VERDICTS[plan.verdict.kind] if approval is None else approval.label,
-        sentence=f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}.",
+        sentence=sentence,
         decision=decision,
         command=command,
         facts=(*_cost(material, plan), *_expected(plan), *_gained(plan), *today, *_lost(plan)),
-        rule=() if approval is None else _rule(plan),
+        rule=() if approval is None else _rule(plan, approval),
         more=tuple(more),
     )
 
 
-def _rule(plan: Plan) -> tuple[tuple[str, str], ...]:
+def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
     """Each decision about a plan, and when it is taken; docs/report.md says the same."""
-    return (
-        (
+    rows = {
+        "do-not": (
             "Do not approve",
-            f"if a run should come first, rewards do not rise, the plan or its last half gains under "
-            f"{plan.tolerances.small:.3g}, or n is undecided and no pilot run was weighed",
+            "if a run should come first, no reward rises, the plan or its last half gains under "
+            f"{plan.tolerances.small:.3g}, or n is undecided and, with M or the batch fixed, no pilot run was weighed",
         ),
-        (
+        "check": (
             "Approve with a check",
-            f"above {NO_CHECK} x the largest run at this n, or past the collapse of one: stop if the evaluation named "
-            "is below its floor, which one run in ten misses by chance",
+            f"if the plan costs more than {NO_CHECK} x the largest run at its n, or goes past the collapse of one: "
+            "stop if the evaluation named measures less than is said there, as one run in ten does by chance",
         ),
-        (
+        "part": (
             "Approve up to a step",
-            "where a run that gains nothing would pass, its floor being below the best so far, or above "
-            f"{FAR:g} x the largest run at any n: 2 x to test the prediction, at most half without runs",
+            "if that check would have to let rewards pass that are below the best run, or the plan costs more than "
+            f"{FAR:g} x the largest run at any n, or nothing was run at its n (half of the plan at most)",
         ),
-        ("Approve", "otherwise"),
+        "approve": ("Approve", "otherwise"),
+    }
+    return tuple(
+        (f"{name} (this plan)" if kind == approval.kind else name, when) for kind, (name, when) in rows.items()
     )
 
 
-def _better(material: Material, outcome: Comparison) -> list[Fact]:
-    """What the trained plan measured above the best run before it, both at their last evaluation."""
-    table = None if material.fits is None else material.fits.runs
-    if table is None:
-        return []
-    before = RunSet.from_dict(table).series(outcome.metric, material.eval_set)
+def _came_out(material: Material, outcome: Comparison) -> list[Fact]:
+    """What the trained plan measured against its prediction, and above the best run before it."""
+    where = f"at its last evaluation, {short(outcome.rollouts)} rollouts; "
+    where += f"{say.difference(outcome.measured, outcome.predicted)} against the {outcome.predicted:.3f} predicted"
+    after, fits = material.runs, material.fits
+    if after is None or fits is None or fits.runs is None:
+        return [Fact(f"Measured {outcome.metric}", f"{outcome.measured:.3f}", where)]
+    own = next(one for one in after.series(outcome.metric, fits.eval_set) if one.run_id == outcome.run_id)
+    if (highest := float(own.value_T.max())) > outcome.measured:
+        where += f"; its highest evaluation is {highest:.3f}"
+    before = RunSet.from_dict(fits.runs).series(outcome.metric, fits.eval_set)
     best = max(before, key=lambda one: float(one.value_T[-1]))
     measured = float(best.value_T[-1])
-    run = f"measured {measured:.3f} by n = {best.group_size} at {short(float(best.rollouts_T[-1]))}"
-    return [Fact("Gain over the best run before it", say.difference(outcome.measured, measured), run)]
+    run = f"{measured:.3f} by n = {best.group_size} at {short(float(best.rollouts_T[-1]))}"
+    run += "; the last evaluation of one run each"
+    return [
+        Fact(f"Measured {outcome.metric}", f"{outcome.measured:.3f}", where),
+        Fact("Gain over the best run before it", say.difference(outcome.measured, measured), run),
+    ]
 
 
 def _spent(material: Material, plan: Plan) -> list[Fact]:
@@ -179,8 +197,9 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
     if approval.finding:
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
-    elif approval.kind == "do-not" and plan.odds is not None and plan.next_runs is not None and plan.next_runs.runs:
-        text += "The table below names what to run. "
+    elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
+        command = material.first
+        text += "For their scripts:" if command else ""
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
         command = material.instead(option)
@@ -193,17 +212,17 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
 
 def _cost(material: Material, plan: Plan) -> list[Fact]:
     """Cost in the budget's unit, dollars and days; the number that is missing where they are not known."""
-    unit, spent = plan.budget.unit, plan.breakdown.get("evaluation", {})
-    number = counted(len(plan.evaluation.steps(plan.update_steps)), "evaluation")
-    each = f"{'all' if plan.evaluation.n_problems is None else plan.evaluation.n_problems} x {plan.evaluation.samples}"
-    if not plan.evaluation_counted:
-        units = [name for name in dict.fromkeys((unit, "usd")) if name in spent] or ["rollouts"]
-        evaluations = f"plus {number} of {each}: {', '.join(say.amount(spent[name], name) for name in units)}"
-        evaluations += " (--evaluation 300x4 plans them within it)" if plan.budget.unit in ("gpu_hours", "usd") else ""
-    elif unit in ("rollouts", "tokens"):
-        evaluations = f"{number} of {each} not among them, but in time and dollars"
+    unit, asked = plan.budget.unit, plan.evaluation
+    number = len(asked.steps(plan.approved_steps))
+    problems = "all problems" if asked.n_problems is None else f"{asked.n_problems} problems"
+    evaluations = f"{counted(number, 'evaluation')} of {problems} x {asked.samples}"
+    if unit in ("rollouts", "tokens"):
+        added = say.amount(number * samples_per_evaluation(asked), "rollouts")
+        evaluations = (
+            f"plus {evaluations}: {added}{'' if plan.wall_hours is None else ' (time and dollars include them)'}"
+        )
     else:
-        evaluations = f"{number} of {each} included"
+        evaluations += " included"
     share = "" if material.assumed_budget else f"{plan.cost / plan.budget.amount:.0%} of the budget; "
     part, until, whole = plan.approved_costs, "", dict.fromkeys(plan.costs, "")
     if plan.approved_cost:
@@ -226,35 +245,41 @@ def _expected(plan: Plan) -> list[Fact]:
         return []
     label, reward = f"Expected {plan.metric}", say.reward(plan.predicted_reward)
     interval = "" if plan.reward_interval is None else f"80 % interval {say.interval(plan.reward_interval)}"
-    if (part := _of_part(plan)) is not None:
-        whole = f"the whole plan: {reward}{', ' if interval else ''}{interval}"
-        return [Fact(f"{label} at step {plan.approved_steps:,}", say.reward(part), whole)]
-    return [Fact(label, reward, interval)]
+    if (part := _of_part(plan)) is None:
+        return [Fact(label, reward, interval)]
+    ends = part.interval and say.interval((part.best.reward + part.interval[0], part.best.reward + part.interval[1]))
+    detail = f"{f'80 % interval {ends}; ' if ends else ''}the whole plan: {reward}"
+    return [Fact(f"{label} at step {plan.approved_steps:,}", say.reward(part.best.reward + part.gain), detail)]
 
 
-def _of_part(plan: Plan) -> float | None:
-    """The reward expected where an approval ends before the plan; None where it does not."""
-    return None if plan.approval is None or not plan.approved_cost else plan.approval.expected
+def _of_part(plan: Plan) -> Gain | None:
+    """What the part gains where an approval ends before the plan; None where it does not, and without runs."""
+    return plan.approval.gain if plan.approval is not None and plan.approved_cost else None
 
 
 def _gained(plan: Plan) -> list[Fact]:
-    """Gain over the best run so far."""
-    gain, part = plan.gain, _of_part(plan)
-    if gain is None or plan.predicted_reward is None:
+    """Gain over the best run so far: of the part where a part is approved."""
+    gain = _of_part(plan) or plan.gain
+    if gain is None or plan.gain is None or plan.predicted_reward is None:
         return []
-    mean = say.difference(plan.predicted_reward, gain.best.reward)
-    ends = [say.difference(end, gain.best.reward) for end in plan.reward_interval or ()]
-    interval = f"80 % {' to '.join(ends)}; " if ends else ""
-    detail = f"{interval}predicted {plan.predicted_reward:.3f} less {gain.best}"
+    best, label, beating = gain.best, "Gain over the best run so far", "Probability of beating that run"
+    reward, whole = best.reward + gain.gain, say.difference(plan.predicted_reward, best.reward)
+    interval = gain.interval and [say.difference(best.reward + end, best.reward) for end in gain.interval]
+    detail = f"80 % {' to '.join(interval)}; " if interval else ""
+    detail += f"predicted {reward:.3f} less {best}"
     if gain.usual is not None:
         detail += f", where the fit expects {gain.usual:.3f}: part of it may be luck"
-    label, beating = "Gain over the best run so far", "Probability of beating that run"
-    if part is not None:
-        detail, mean = f"the whole plan: {mean}, {detail}", say.difference(part, gain.best.reward)
-        label, beating = f"{label}, at step {plan.approved_steps:,}", f"{beating} with the whole plan"
-    facts = [Fact(label, mean, detail)]
+    by = "by the mean of runs"
+    if gain is not plan.gain:
+        detail, label, beating = (
+            f"{detail}; the whole plan: {whole}",
+            f"{label}, at step {plan.approved_steps:,}",
+            f"{beating} by then",
+        )
+        by += "" if plan.gain.probability is None else f"; with the whole plan {say.chance(plan.gain.probability)}"
+    facts = [Fact(label, say.difference(reward, best.reward), detail)]
     if gain.probability is not None:
-        facts.append(Fact(beating, say.chance(gain.probability), "by the mean of runs"))
+        facts.append(Fact(beating, say.chance(gain.probability), by))
     return facts
 
 
@@ -290,11 +315,18 @@ def _lost(plan: Plan) -> list[Fact]:
         first, sizes = plan.next_runs, best_sizes(plan)
         detail = "with 80 % probability"
         if first is not None:
-            detail += f"; any n is expected to lose {first.regret_now:.3f} or more"
+            detail += f"; any n is expected to lose {first.regret_now:.3f} of reward or more"
         return [Fact("Best n", sizes, detail)] if sizes else []
-    wrong = say.chance(1.0 - plan.odds.near_best)
-    detail = f"expected, against the best n; more than {plan.tolerances.equal:g} with probability {wrong}"
-    return [Fact("Lost if n is wrong", small(plan.odds.expected_loss), detail)]
+    loss, wrong = plan.odds.expected_loss, 1.0 - plan.odds.probability_best
+    if round(loss, 3) == 0.0:
+        return [Fact("Lost if n is wrong", small(loss), "expected, against the best n")]
+    return [
+        Fact(
+            "Lost if n is wrong",
+            small(loss / wrong),
+            f"on average, if another n is best (probability {say.chance(wrong)}); {small(loss)} over all cases",
+        )
+    ]
 
 
 def _rests_on(material: Material, plan: Plan) -> list[str]:
@@ -304,6 +336,12 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
         if fallen:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
+    if plan.extrapolation is not None:
+        largest = short(plan.compute / plan.extrapolation)
+        unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
+        further = f"; the plan takes {multiple(plan.extrapolation)} x as much" if plan.extrapolation > 1 else ""
+        if material.comparison is None:
+            texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
     settings = [text for text in (assumed_values(plan),) if text]
     if "learning_rate" in plan.assumed:
         rate = f"learning_rate = {plan.learning_rate:.3g} (give yours with --recipe-value learning_rate=RATE)"
@@ -313,12 +351,6 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     known = plan.passport
     if known is not None and known.seeds_per_cell < 2:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
-    if plan.extrapolation is not None:
-        largest = short(plan.compute / plan.extrapolation)
-        unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
-        further = f"; the plan takes {multiple(plan.extrapolation)} x as much" if plan.extrapolation > 1 else ""
-        if material.comparison is None:
-            texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
     if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts

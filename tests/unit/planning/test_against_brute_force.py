@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Fits, Hardware, PlanError, Planner, Recipe, Throughput
+from isocompute_sdk.planning.pricing import evaluations, interval
 
 EASY, HARD = "qwen2.5-7b-instruct/guru-math-easy", "qwen2.5-7b-instruct/guru-math-hard"
 # B_p that were run.
@@ -42,7 +43,11 @@ class Case:
 
     def cost(self, batch: int, steps: int, unit: str | None = None) -> float:
         """From the definitions, not through the planner."""
-        hours = steps * (self.speed.step_overhead_seconds + batch / self.speed.rollouts_per_second) / 3600.0
+        step = self.speed.step_overhead_seconds + batch / self.speed.rollouts_per_second
+        # 300 x 4 responses every ten steps, or less often to stay within 5 % of training.
+        evaluation = 1200 / self.speed.rollouts_per_second
+        sampled = evaluations(steps, interval(10, steps, step, evaluation, 0.05))
+        hours = (steps * step + sampled * evaluation) / 3600.0
         assert self.speed.tokens_per_rollout is not None
         assert self.speed.usd_per_gpu_hour is not None
         return {

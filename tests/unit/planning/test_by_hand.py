@@ -164,7 +164,8 @@ def test_what_ends_the_batch_of_a_fixed_number_of_steps_is_named(two_batches: Fi
         n, problems = plan.group_size, plan.problems_per_batch
 
         def pays(bp: int, n: int = n, asked: object = asked) -> bool:
-            hours = 200 * (10.0 + n * bp / 100.0) / 3600.0
+            # With 300 x 4 responses every tenth step.
+            hours = (200 * (10.0 + n * bp / 100.0) + 21 * 1200 / 100.0) / 3600.0
             return 200 * n * bp <= 2e6 and (asked == "2M" or hours <= 4.0)
 
         limit = hardware.max_rollouts_per_batch or 10**9

@@ -53,7 +53,8 @@ def test_each_question_holds_one_quantity_equal(simulated: Planner) -> None:
     assert (by_rollouts.problems_per_batch, by_rollouts.update_steps) == (32, 8000)
     assert (by_batch.problems_per_batch, by_batch.update_steps) == (256, 1000)
     assert by_time.problems_per_batch == 32
-    assert by_time.costs["wall_hours"] <= plan.wall_hours < by_time.costs["wall_hours"] * (1 + 1 / 1000)  # type: ignore[operator]
+    # One step more, and the evaluation that may come with it.
+    assert by_time.costs["wall_hours"] <= plan.wall_hours < by_time.costs["wall_hours"] * (1 + 1 / 400)  # type: ignore[operator]
     for equal, found in answers.items():
         own = found.at_equal[equal]
         assert (own.problems_per_batch, own.update_steps) == (found.problems_per_batch, found.update_steps)

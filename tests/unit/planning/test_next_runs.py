@@ -71,7 +71,8 @@ def test_costs_are_in_the_unit_of_the_budget(planner: Planner) -> None:
     for run in hours.runs:
         expected = 8 * SPEED.wall_hours(run.group_size * run.problems_per_batch, run.update_steps)
         if run.continues is None:
-            assert run.cost == pytest.approx(expected, rel=0.01)
+            # Evaluations may add 5 %.
+            assert expected < run.cost < 1.06 * expected
     for run in rollouts.runs:
         assert run.cost <= run.rollouts
 

@@ -149,12 +149,13 @@ def test_a_schedule_costs_at_most_its_share_and_is_as_dense_as_that_allows(
 
 
 @pytest.mark.parametrize("asked", [None, Evaluation(n_problems=200, samples=4)])
-def test_what_a_total_leaves_out_stands_beside_it(fits: Fits, asked: Evaluation | None) -> None:
-    plan = Planner(fits, None, RECIPE, SLOW, evaluation=asked).allocate(Budget(usd=60))
-    (total,) = (line for line in plan.summary().splitlines() if line.startswith("in total"))
-    assert f"${plan.costs['usd']:,.2f}" in total
-    assert plan.evaluation_counted == (asked is not None)
-    assert (f"${plan.breakdown['evaluation']['usd']:,.2f}" in total) == (not plan.evaluation_counted)
+def test_a_total_pays_for_training_and_evaluations(fits: Fits, asked: Evaluation | None) -> None:
+    plan = Planner(fits, None, RECIPE, SLOW, evaluation=asked).allocate(Budget(usd=60, deadline_hours=40))
+    for unit in ("usd", "wall_hours"):
+        parts = [plan.breakdown[part][unit] for part in ("training", "evaluation")]
+        assert plan.costs[unit] == pytest.approx(sum(parts))
+    assert plan.costs["usd"] <= 60
+    assert plan.costs["wall_hours"] <= 40
 
 
 def test_evaluation_is_counted_thinned_and_carried_into_the_run(fits: Fits) -> None:
