@@ -48,6 +48,8 @@ gc.disable()
 os.environ["TESTS_PROCESS"] = str(os.getpid())
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+FITS_KEPT = {"assistant", "auditing", "campaigns", "cli", "documents", "planning", "plots", "reporting"}
+"""Folders of tests of what is made of fits."""
 
 
 def pytest_collection_finish() -> None:
@@ -143,7 +145,7 @@ def fits_kept(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, fitted_once: dict[str, Callable[..., object]]
 ) -> None:
     """Tests of what is made of fits do not fit the same runs again."""
-    if request.path.parent.name in {"auditing", "cli", "documents", "planning", "plots", "reporting"}:
+    if request.path.parent.name in FITS_KEPT:
         for name, fit in fitted_once.items():
             monkeypatch.setattr(f"isocompute_sdk.api.{name}", fit)
 
