@@ -156,7 +156,7 @@ def pictures_plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
     Layout and all budgets are for tests of figures, and for the pages that tests of the report share.
     """
-    if request.path.parent.name in {"auditing", "campaigns", "cli", "documents", "integration", "reporting"}:
+    if request.path.parent.name in {"auditing", "campaigns", "cli", "integration", "reporting"}:
 
         def unlaid(size: tuple[float, float]) -> object:
             from matplotlib.figure import Figure
