@@ -85,7 +85,6 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         last[key] = max(last.get(key, 0.0), end)
     many = sum(len(curve.compute_T) for curve in curves) > style.MANY
     last_value: dict[int, list[float]] = {}
-    ends: dict[int, float] = {}
     for curve in curves:
         n = curve.group_size
         colour, mark = style.look(n)
@@ -94,7 +93,6 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         grid = np.geomspace(curve.first_compute, last.get((n, curve.problems_per_batch), curve.last_compute), 120)
         values = curve.predict(grid)
         ax.plot(grid, values, color=colour, linewidth=1.6, zorder=3)
-        ends[n] = float(grid[-1])
         last_value[n] = [float(values[-1])]
     grid = np.geomspace(low, high, 240)
     frontier = frontier_line(ax, grid, fits.frontier(grid).reward)
@@ -109,7 +107,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     ax.set_title("Where each run ended")
     style.clip_falls(ax, [(c.compute_T, c.reward_T, style.look(c.group_size)[0]) for c in curves])
     style.legend_below(ax, [line for line in ax.lines if line.get_label() in MEANING.values()])
-    style.name_sizes(ax, last_value, ends, [frontier])
+    style.name_sizes(ax, last_value, [frontier])
     return ax
 
 
@@ -166,7 +164,7 @@ def audit_costs(group: GroupAudit, *, ax: Axes | None = None) -> Axes:
         max(ends) * 1.15,
         "rollouts for the same reward at the best known n,\nas a share of what the run spent",
     )
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value * 100:g} %")
     names = [run.run_id if len(run.run_id) <= 28 else f"...{run.run_id[-25:]}" for run in runs]
     ax.set_yticks(range(len(runs)), names, fontsize=8)
     ax.set_ylim(-0.7, len(runs) - 0.3)

@@ -17,7 +17,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.questions import plan_if_enough
 from isocompute_sdk.plots import style
-from isocompute_sdk.plots.curves import axis_name, split, whose
+from isocompute_sdk.plots.curves import axis_name, split
 from isocompute_sdk.tolerances import FAR, LEVEL
 
 if TYPE_CHECKING:
@@ -69,51 +69,51 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
     planned = None if plan is None else _chosen(plan, plans) if plans is not None else _of_plan(plan, fits)
     found, label = planned or (_of_fits(fits), axis_name(fits))
     ax = style.canvas(ax)
-    ax.set_title(f"Best group size by {'compute' if planned is None else 'budget'}{whose(fits)}")
-    _draw(ax, found)
+    whose = ", prior without data" if fits.method == "prior" else ""
+    ax.set_title(f"Best group size by {'compute' if planned is None else 'budget'}{whose}")
+    labels = _draw(ax, found)
     shown = [found.size, *(part for part in (found.low, found.high) if part is not None)]
     if planned is None and fits.curves and fits.surface is None:
         low, high = span(fits.select())
         best = fits.frontier(np.geomspace(low, high, 60))
         measured = ~best.extrapolated
-        ax.plot(
-            best.compute[measured],
-            best.group_size[measured],
-            "o",
-            color=style.MUTED,
-            markersize=3.5,
-            label="n of the best curve",
-            zorder=3,
-        )
-        shown.append(best.group_size[measured].astype(float))
-        style.legend_below(ax, ax.lines[-1:])
+        sizes = best.group_size[measured].astype(float)
+        how: dict[str, Any] = {"color": style.MUTED, "markersize": 3.5, "label": "n of the\nbest curve", "zorder": 3}
+        labels.append((float(sizes[-1]), ax.plot(best.compute[measured], sizes, "o", **how)[0]))
+        shown.append(sizes)
     if fits.method != "prior":
         largest = fits.group_size_range[1]
-        ax.axhline(largest, color=style.MUTED, linestyle=":", linewidth=1.1, zorder=1)
+        how = {"color": style.MUTED, "linestyle": ":", "linewidth": 1.1, "label": "largest n run", "zorder": 1}
+        labels.append((float(largest), ax.axhline(largest, **how)))
         shown.append(np.array(fits.group_size_range))
     at = [] if plan is None else [plan.compute if planned is None else plan.budget.amount]
     style.log_axis(ax, min([found.x[0], *at]) / 1.05, max([found.x[-1], *at]) * 1.05, label)
     shown += [] if plan is None else [np.array([plan.group_size])]
-    style.size_axis(ax, min(map(np.min, shown)), max(map(np.max, shown)), "best group size $n^*$")
+    style.size_axis(ax, min(map(np.min, shown)), max(map(np.max, shown)), "best group size n")
     if plan is not None:
         style.star(ax, at[0], plan.group_size, f"plan: n = {plan.group_size}")
-    labels = [(float(found.size[-1]), found.what, style.INK)]
-    if found.high is not None and found.low is not None and found.high[-1] > found.low[-1]:
-        labels.append((float(np.sqrt(found.high[-1] * found.low[-1])) * 0.98, "best n\n(80 %)", style.PLAN))
-    if fits.method != "prior":
-        labels.append((float(fits.group_size_range[1]), "largest n run", style.MUTED))
     style.end_labels(ax, labels)
     return ax
 
 
-def _draw(ax: Axes, found: Chosen) -> None:
-    if found.low is not None and found.high is not None:
-        step = "mid" if found.steps else None
-        band: dict[str, Any] = {"color": style.PLAN, "alpha": 0.2, "linewidth": 0, "step": step, "label": "80 % set"}
-        ax.fill_between(found.x, found.low, found.high, zorder=1, **band)
+def _draw(ax: Axes, found: Chosen) -> list[style.Label]:
+    """The line and its band, with their labels."""
+    from scipy.ndimage import median_filter
+
     drawn = "steps-mid" if found.steps else "default"
-    style.line_to(ax, found.x, found.size, found.last, drawstyle=drawn, label=found.what)
+    line = style.line_to(ax, found.x, found.size, found.last, drawstyle=drawn, label=found.what)
+    labels: list[style.Label] = [(float(found.size[-1]), line)]
+    if found.low is not None and found.high is not None:
+        low, high, step = found.low, found.high, "mid" if found.steps else None
+        if found.steps:
+            # Chances near 80 % flicker from budget to budget.
+            low, high = (median_filter(end, 7, mode="nearest") for end in (low, high))
+            low, high = np.minimum(low, found.size), np.maximum(high, found.size)
+        band: dict[str, Any] = {"color": style.PLAN, "alpha": 0.2, "linewidth": 0, "step": step}
+        filled = ax.fill_between(found.x, low, high, zorder=1, label="best n\n(80 %)", **band)
+        labels.append((float(np.sqrt(high[-1] * low[-1])) * 0.98, filled))
     _mark_last(ax, found.x, found.last)
+    return labels
 
 
 def _mark_last(ax: Axes, x: Array, last: float | None) -> None:
@@ -253,7 +253,7 @@ def reward_by_budget(plan: Plan, plans: Sequence[Plan], *, ax: Axes | None = Non
     last = _last_run(plans)
     style.line_to(ax, x, mean, last)
     style.log_axis(ax, x[0] / 1.05, x[-1] * 1.05, _budget_axis(plan.budget.unit))
-    ax.set_ylabel(f"predicted {plan.metric}")
+    ax.set_ylabel(f"predicted {plan.metric}, 80 % band")
     ax.set_title(f"{plan.metric} of the best plan for each budget")
     _mark_last(ax, x, last)
     style.star(ax, plan.budget.amount, plan.predicted_reward, f"this plan: {plan.predicted_reward:.3f}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import multiple, short
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import split
@@ -25,7 +25,8 @@ SHARES = (1 / 9, 1 / 3, 1.0)
 def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
     """Prediction against outcome: the end of every run hidden, predicted from the rest, and measured.
 
-    Horizontal bars are 80 % intervals of one run; a bar that crosses the diagonal held.
+    A row for each run, by n and outcome: its mark is what was measured, the bar the 80 % interval that was predicted,
+    with the mean as a tick.
 
     Args:
         source: fits of a surface with a backtest, or a plan made from them.
@@ -46,26 +47,28 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
             f"{why}; needed: runs fitted with method 'surface', each with 6 or more evaluations", "Fit the runs again."
         )
     ax = style.canvas(ax, size=(style.WIDTH * 0.75, style.HEIGHT))
-    every = [value for run in test.by_run for value in (run.measured, run.low, run.high)]
-    room = max(0.05 * (max(every) - min(every)), 1e-3)
-    low, high = min(every) - room, max(every) + room
-    ax.plot([low, high], [low, high], color=style.MUTED, linewidth=1.1, linestyle=":", zorder=1)
-    for run in test.by_run:
+    rows: dict[int, list[float]] = {}
+    # The largest n on top, and room between two n.
+    ordered = sorted(test.by_run, key=lambda run: (run.group_size, run.measured))
+    size = min(7.0, max(3.0, 150 / len(ordered)))
+    y = 0.0
+    for i, run in enumerate(ordered):
+        y += 1.0 if i and run.group_size == ordered[i - 1].group_size else 1.8
+        rows.setdefault(run.group_size, []).append(y)
         colour, mark = style.look(run.group_size)
-        ax.plot([run.low, run.high], [run.measured] * 2, color=colour, linewidth=2.2, alpha=0.45, zorder=2)
-        ax.plot(
-            [run.predicted], [run.measured], mark, color=colour, markersize=7, zorder=3, label=f"n = {run.group_size}"
-        )
-    ax.set_xlim(low, high)
-    ax.set_ylim(low, high)
-    ax.set_xlabel(f"predicted {fits.metric},\nwith the 80 % interval of one run")
-    ax.set_ylabel(f"measured {fits.metric}")
+        bar: dict[str, Any] = {"color": colour, "linewidth": size * 0.7, "alpha": 0.3, "solid_capstyle": "butt"}
+        ax.plot([run.low, run.high], [y, y], zorder=2, **bar)
+        ax.plot([run.predicted], [y], "|", color=colour, markersize=size * 1.4, markeredgewidth=1.4, zorder=3)
+        ax.plot([run.measured], [y], mark, color=colour, markersize=size, zorder=4, label=f"n = {run.group_size}")
+    ax.set_ylim(0.6, y + 1.2)
+    ax.set_yticks([])
+    ax.locator_params(axis="x", nbins=5)
+    ax.set_ylabel("runs")
+    ax.set_xlabel(f"{fits.metric}: measured (mark),\npredicted (tick, 80 % interval)")
     held = round(test.coverage * test.runs)
-    measured: dict[int, list[float]] = {}
-    for run in test.by_run:
-        measured.setdefault(run.group_size, []).append(run.measured)
-    style.name_sizes(ax, measured)
-    ax.set_title(f"Backtest {test.factor:.2g}x beyond {short(test.hidden_beyond)}: {held} of {test.runs} runs inside")
+    beyond = f"{multiple(test.factor)} x beyond {short(test.hidden_beyond)}"
+    ax.set_title(f"Backtest {beyond}: {held} of {test.runs} runs inside")
+    style.name_sizes(ax, rows)
     return ax
 
 
@@ -99,23 +102,22 @@ def sensitivity_to_n(
     at_bp = fits.nearest_problems_per_batch(bp) if fits.surface is None or bp is None else bp
     where = "" if at_bp is None else f" at $B_p$ = {at_bp}"
     ax = style.canvas(ax)
-    labels: list[tuple[float, str, str]] = []
+    labels: list[style.Label] = []
     mean = np.zeros(len(sizes))
     computes = _computes(fits, plan, compute)
     for at, colour in zip(computes, style.shades(len(computes)), strict=True):
         mean, low, high = fits.predict(at, sizes, bp)
         if np.all(np.isfinite(low)):
             ax.fill_between(sizes, low, high, color=colour, alpha=0.13, linewidth=0, zorder=1)
-        text = f"C = {short(at)}"
-        ax.plot(sizes, mean, color=colour, linewidth=1.9, zorder=3, label=text)
+        (line,) = ax.plot(sizes, mean, color=colour, linewidth=1.9, zorder=3, label=f"C = {short(at)}")
         ax.plot(levels, np.interp(levels, sizes, mean), "o", color=colour, markersize=4.5, zorder=4)
-        labels.append((float(mean[-1]), text, colour))
+        labels.append((float(mean[-1]), line))
     style.log_axis(ax, levels[0] / 1.15, levels[-1] * 1.15, "")
     ax.set_xscale("log", base=2)
     ax.set_xticks(levels, [str(level) for level in levels])
     ax.set_title(f"{fits.metric} by n{where}: {float(np.ptp(mean)):.3f} between best and worst")
     style.end_labels(ax, labels)
-    ax.set_ylabel(f"predicted {fits.metric}")
+    ax.set_ylabel(f"predicted {fits.metric}, 80 % bands")
     ax.set_xlabel("group size n")
     return ax
 

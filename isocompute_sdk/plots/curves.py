@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.forecast import Forecast
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.phrases import printable
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
 from isocompute_sdk.records import RunSeries
@@ -57,20 +56,17 @@ def _draw_ahead(ax: Axes, source: Forecast) -> None:
     curve, last = source.curve, source.rollouts
     # A curve that misses the last evaluations ends before them.
     seen, ahead = curve.rollouts <= last * (0.9999 if source.missed else 1.0001), curve.rollouts >= last * 0.9999
-    for part, dashes in ((seen, "-"), (ahead, (0, (4, 2)))):
-        ax.plot(curve.rollouts[part], curve.mean[part], color=style.PLAN, linewidth=1.9, linestyle=dashes)
-        ax.fill_between(
-            curve.rollouts[part], curve.low[part], curve.high[part], color=style.PLAN, alpha=0.18, linewidth=0
-        )
-    labels = [
-        (float(curve.mean[-1]), "forecast", style.PLAN),
-        (float(curve.low[-1]), f"{source.level:.0%} interval", style.PLAN),
-    ]
-    style.end_labels(ax, labels)
+    ax.plot(curve.rollouts[seen], curve.mean[seen], color=style.PLAN, linewidth=1.9)
+    line = style.line_to(ax, curve.rollouts[ahead], curve.mean[ahead], None, color=style.PLAN, label="forecast")
+    for part in (seen, ahead):
+        ends = curve.rollouts[part], curve.low[part], curve.high[part]
+        band = ax.fill_between(*ends, color=style.PLAN, alpha=0.18, linewidth=0)
+    band.set_label(f"{source.level * 100:g} %\ninterval")
+    style.end_labels(ax, [(float(curve.mean[-1]), line), (float(curve.low[-1]), band)])
 
 
-POINTS = 240
-"""Computes at which a curve is drawn."""
+POINTS, MARKED = 240, 48
+"""Computes at which a curve is drawn, and from mark to mark of a curve."""
 JUMP = 0.03
 """Rise between two of them, as a share of the whole, that no smooth frontier has."""
 
@@ -108,8 +104,8 @@ def reward_curves(
 
     Where no run rises a line is the mean of its evaluations, and there is no frontier.
 
-    Curves are dashed beyond their run; beyond all runs only the plan's n is drawn. A plan is drawn at its own B_p: the
-    curves of a surface are those of exactly that B_p, points are of the nearest one that was run.
+    Curves are dashed beyond their runs, and of an n that was not run. A plan is drawn at its own B_p: the curves of a
+    surface are those of exactly that B_p, points are of the nearest one that was run.
 
     Args:
         source: fits with reward curves, or a plan made from such fits.
@@ -161,53 +157,48 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
     low, last = span(curves)
     high = max(last, plan.compute) if plan is not None else last
     grid = np.geomspace(low, high * 1.001, POINTS)
-    # Beyond all runs only the plan's n is drawn: of the others little is known there.
-    within = grid <= last * 1.001
     many = sum(len(curve.compute_T) for curve in curves) > style.MANY
     every: list[Array] = []
     drawn = [] if trained is None else [_draw_trained(ax, trained)]
-    ends: dict[int, tuple[float, float]] = {}
-    for curve in curves:
+    labels: list[style.Label] = [] if trained is None else [(float(drawn[0][1][-1]), ax.lines[-1])]
+    for i, curve in enumerate(curves):
         colour, mark = style.look(curve.group_size)
         seen = curve.compute_T > 0
         drawn.append((curve.compute_T[seen], curve.reward_T[seen], colour))
         style.points(ax, *drawn[-1], mark, many=many)
+        begun = grid >= curve.first_compute * 0.999
         values = _values(fits, curve, grid, None if exact == level else exact)
-        inside = (grid >= curve.first_compute * 0.999) & (grid <= curve.last_compute * 1.02)
-        shown = within if plan is None or curve.group_size != plan.group_size else np.full(len(grid), fill_value=True)
-        beyond = shown & (grid >= curve.last_compute)
-        ax.plot(grid[inside], values[inside], color=colour, linewidth=1.9, label=f"n = {curve.group_size}", zorder=3)
-        ax.plot(grid[beyond], values[beyond], color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
-        every.append(np.where(grid >= curve.first_compute * 0.999, values, -np.inf)[within])
-        ends[curve.group_size] = float(values[shown][-1]), float(grid[shown][-1])
-    frontier = [] if fits.no_rise else [frontier_line(ax, grid[within], np.max(every, axis=0))]
-    if plan is not None and at_plan and plan.group_size not in ends:
-        colour, _ = style.look(plan.group_size)
-        values = fits.expected_reward(grid, plan.group_size, exact)
-        ax.plot(
-            grid, values, color=colour, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3, label=f"n = {plan.group_size}"
-        )
-        ends[plan.group_size] = float(values[-1]), float(grid[-1])
-    marked = plan.group_size if plan is not None and at_plan else max(ends, key=lambda n: ends[n][0])
+        # Where points are too small to tell n, the curve carries its mark.
+        marks: dict[str, Any] = {"marker": mark, "markevery": (i * MARKED // len(curves), MARKED)} if many else {}
+        line, name = (grid[begun], values[begun], curve.last_compute), f"n = {curve.group_size}"
+        style.line_to(ax, *line, color=colour, label=name, **marks)
+        every.append(np.where(begun, values, -np.inf))
+        labels.append((float(values[-1]), style.sample(curve.group_size)))
+    if not fits.no_rise:
+        measured = grid <= last * 1.001
+        labels.append(frontier_line(ax, grid[measured], np.max(every, axis=0)[measured]))
+    sizes = [curve.group_size for curve in curves]
+    marked = plan.group_size if plan is not None and at_plan else sizes[int(np.argmax([one[-1] for one in every]))]
+    colour, _ = style.look(marked)
+    if marked not in sizes:
+        values = fits.expected_reward(grid, marked, exact)
+        labels.append((float(values[-1]), style.line_to(ax, grid, values, None, color=colour, label=f"n = {marked}")))
     if fits.surface is not None and not fits.no_rise:
-        begun = grid[grid >= min((c.first_compute for c in curves if c.group_size == marked), default=low) * 0.999]
-        _, under, above = fits.predict(begun, marked, exact)
-        ax.fill_between(
-            begun, under, above, color=style.look(marked)[0], alpha=0.14, linewidth=0, label="80 %", zorder=1
-        )
+        x = grid[grid >= min((c.first_compute for c in curves if c.group_size == marked), default=low) * 0.999]
+        _, under, above = fits.predict(x, marked, exact)
+        how: dict[str, Any] = {"color": colour, "alpha": 0.16, "linewidth": 0, "zorder": 1}
+        labels.append((float(above[-1]), ax.fill_between(x, under, above, label=f"80 % of\nn = {marked}", **how)))
     style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
     ax.set_ylabel(fits.metric)
     ax.margins(y=0.06)
     ax.autoscale_view(scalex=False)
     predicted = [plan.predicted_reward] if plan is not None and plan.predicted_reward is not None else []
-    style.clip_falls(ax, drawn, [*(y for y, _ in ends.values()), *predicted])
+    style.clip_falls(ax, drawn, [*(y for y, _ in labels), *predicted])
     where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points at {level})" if exact != level else "")
-    ax.set_title(f"{'No rise: evaluations and means' if fits.no_rise else CURVES}{where}{whose(fits)}")
+    ax.set_title(f"{'No rise: evaluations and means' if fits.no_rise else CURVES}{where}")
     if plan is not None:
         _mark_plan(ax, plan)
-    labels = [*((y, f"n = {n}", style.look(n)[0]) for n, (y, _) in ends.items()), *frontier]
-    labels += [] if trained is None else [(float(drawn[0][1][-1]), "trained", drawn[0][2])]
-    style.end_labels(ax, labels, [x for _, x in ends.values()])
+    style.end_labels(ax, labels)
 
 
 def _mark_plan(ax: Axes, plan: Plan) -> None:
@@ -219,26 +210,17 @@ def _mark_plan(ax: Axes, plan: Plan) -> None:
         style.star(ax, plan.compute, plan.predicted_reward, text, plan.reward_interval)
 
 
-def frontier_line(ax: Axes, grid: Array, best: Array) -> tuple[float, str, str]:
-    """The broad line of a frontier, after the jumps at its start, where better curves begin; its label at the end."""
+def frontier_line(ax: Axes, grid: Array, best: Array) -> style.Label:
+    """The frontier behind its curves, after the jumps at its start, where better curves begin; its label at the end."""
     jumps = np.flatnonzero(np.diff(best[: len(best) // 4]) > JUMP * np.ptp(best))
     x, y = (part[int(jumps[-1]) + 1 if len(jumps) else 0 :] for part in (grid, best))
-    ax.plot(x, y, color=style.INK, linewidth=8, alpha=0.16, solid_capstyle="butt", label="frontier", zorder=1.5)
-    return float(y[-1]), "frontier", style.MUTED
+    (line,) = ax.plot(x, y, color=style.MUTED, linewidth=4.6, solid_capstyle="butt", label="frontier", zorder=2.5)
+    return float(y[-1]), line
 
 
 def _draw_trained(ax: Axes, run: RunSeries) -> tuple[Array, Array, str]:
     """Evaluations of the run that carried the plan out; what was drawn, with its colour."""
     (colour, mark), seen = style.look(run.group_size), run.rollouts_T > 0
     x, y = run.rollouts_T[seen], run.value_T[seen]
-    ax.plot(x, y, f"{mark}-", color=colour, linewidth=0.9, markersize=3.5, alpha=0.8, zorder=3.5)
+    ax.plot(x, y, f"{mark}-", color=colour, linewidth=0.9, markersize=3.5, alpha=0.8, zorder=3.5, label="trained")
     return x, y, colour
-
-
-def whose(fits: Fits) -> str:
-    """The model, for a title."""
-    return (
-        f", {printable(fits.model.rsplit('/', 1)[-1])}"
-        if fits.model
-        else (", prior without data" if fits.method == "prior" else "")
-    )

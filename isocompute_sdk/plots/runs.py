@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -47,18 +47,18 @@ def evaluations(
         )
     many = sum(len(one.value_T) for one in series) > style.MANY
     ends: dict[int, list[float]] = {}
-    last: dict[int, float] = {}
     for one, x, y in measured:
         colour, mark = style.look(one.group_size)
-        last[one.group_size] = max(last.get(one.group_size, 0.0), float(x[-1]))
         style.points(ax, x, y, colour, mark, many=many)
-        ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.35 if many else 0.8, zorder=1.5)
+        # Where points are too small to tell n, the line carries its mark.
+        marks: dict[str, Any] = {"marker": mark, "markevery": max(len(x) // 6, 1)} if many else {}
+        ax.plot(x, y, color=colour, linewidth=0.9, alpha=0.6 if many else 0.8, markersize=4, zorder=1.5, **marks)
         ends.setdefault(one.group_size, []).append(float(y[x >= AT_END * x[-1]].mean()))
     low, high = min(float(x[0]) for _, x, _ in measured), max(float(x[-1]) for _, x, _ in measured)
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "sampling compute C (rollouts)")
     ax.set_ylabel(metric)
     style.clip_falls(ax, [(x, y, style.look(one.group_size)[0]) for one, x, y in measured])
-    style.name_sizes(ax, ends, last)
+    style.name_sizes(ax, ends)
     ax.set_title(metric + ("" if eval_set is None else f" on {eval_set}"))
     return ax
 
@@ -90,7 +90,6 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
     """
     ax = style.canvas(ax, size=(style.PANEL_WIDTH, style.PANEL_HEIGHT))
     ends: dict[int, list[float]] = {}
-    last: dict[int, float] = {}
     spent: list[float] = []
     # Marks as well as colours, so that each n can be told in print.
     for some, mark in ((lines, "-"), (dashed, "--")):
@@ -104,9 +103,8 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
                 spent += [float(x[0]), float(x[-1])]
                 if mark == "-":
                     ends.setdefault(n, []).append(float(y[-1]))
-                    last[n] = max(last.get(n, 0.0), float(x[-1]))
     low, high = min(spent, default=1.0), max(spent, default=10.0)
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "rollouts C")
     ax.set_title(title)
-    style.name_sizes(ax, ends, last)
+    style.name_sizes(ax, ends)
     return ax

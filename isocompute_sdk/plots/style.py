@@ -18,17 +18,20 @@ from isocompute_sdk.fitting.frontier_laws import nearest_rising
 from isocompute_sdk.phrases import short
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 INK, MUTED, GRID = "#1b2130", "#566073", "#e3e6ec"
-PLAN = "#0090b8"
+PLAN = "#007a9c"
 """Plan, forecast and band of n*; differs from every colour of n with any colour vision."""
 SHADES = ("#3a9ab8", "#00303f")
 """Ends of the shades for other quantities than n."""
-RAMP = ("#160d00", "#520258", "#534c04", "#3645b3", "#348049", "#ba588c", "#a17d0c", "#9d70fc", "#ff5968")
-"""Colours of n, one an octave. Lightness rises, so the order survives grey printing; neighbours differ in hue with any
-colour vision, also inverted on a dark page. The lightest has a contrast of 3:1 on white (WCAG 2, graphics)."""
+RAMP = ("#1d121a", "#032a00", "#511a54", "#434302", "#584098", "#944762", "#69780b", "#7171fb", "#719e76")
+"""Colours of n, one an octave. Lightness rises in equal steps, so the order survives grey printing; neighbours differ
+in hue with any colour vision, also inverted on a dark page. The lightest has a contrast of 3:1 on white (WCAG 2,
+graphics); text has none of these colours."""
 MARKERS = "os^DvPX"
 """Marks of n, octave by octave: colour is never the only difference."""
 SMALLEST, LARGEST = 2, 512
@@ -39,14 +42,12 @@ PANEL_WIDTH, PANEL_HEIGHT = 4.6, 3.5
 """Inches of one of several panels."""
 DPI = 200
 """Dots per inch of PNG files, and of dense points inside PDF and SVG."""
-EARLY = 0.93
-"""Share of the axes' width before which a line ends early."""
-LINE = 11.5
+LINE = 13.0
 """Points of height of one line of a label."""
+TICK = 42.0
+"""Points of width between two labels of an axis of compute."""
 ABOVE = "above"
 """Group of the labels above the axes."""
-LABEL = 0.13
-"""Share of the axes' width that the number at an arrow takes."""
 FEW, MOST_OF_AXIS = 0.05, 0.4
 """Share of the points that may lie below the vertical axis, where they would take more than this share of it."""
 MANY = 300
@@ -75,7 +76,7 @@ RC: Any = {
     "ytick.labelcolor": INK,
     "text.color": INK,
     "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "legend.fontsize": 9.5,
     "lines.solid_capstyle": "round",
 }
 SAVING: Any = {"pdf.fonttype": 42, "svg.hashsalt": "isocompute"}
@@ -166,8 +167,8 @@ def log_axis(ax: Axes, low: float, high: float, label: str) -> None:
 
     ax.set_xscale("log")
     ax.set_xlim(low, high)
-    decades = math.log10(high / low)
-    subs = (1.0, 2.0, 5.0) if decades < 2.4 else (1.0, 3.0) if decades < 4 else (1.0,)
+    decade = ax.bbox.width * 72 / ax.figure.dpi / math.log10(high / low)
+    subs = (1.0, 2.0, 5.0) if 0.3 * decade > TICK else (1.0, 3.0) if 0.48 * decade > TICK else (1.0,)
     ax.xaxis.set_major_locator(LogLocator(subs=subs))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(lambda value, _: short(value) if value > 0 else "")
@@ -183,37 +184,40 @@ def size_axis(ax: Axes, low: float, high: float, label: str) -> None:
 
 
 def points(ax: Axes, x: Array, y: Array, colour: str, mark: str, *, many: bool) -> None:
-    """Measured values; small and pale where there are `many` in one picture."""
-    size, alpha = (2.8, 0.45) if many else (4.2, 0.75)
-    ax.plot(
-        x, y, mark, color=colour, markersize=size, alpha=alpha, markeredgewidth=0, rasterized=len(x) > DENSE, zorder=2
-    )
+    """Measured values: open marks, so that equal values show through; small and pale where there are `many`."""
+    how: dict[str, Any] = {"markersize": 2.4, "alpha": 0.3} if many else {"markersize": 4.8, "markerfacecolor": "none"}
+    ax.plot(x, y, mark, color=colour, markeredgewidth=0 if many else 1, rasterized=len(x) > DENSE, zorder=2, **how)
 
 
-def line_to(ax: Axes, x: Array, y: Array, last: float | None, **how: Any) -> None:
-    """A line that is solid up to `last`, where the runs end, and dashed beyond; None: solid throughout."""
-    cut = len(x) if last is None else int(np.searchsorted(x, last * (1 + 1e-9), side="right"))
+def line_to(ax: Axes, x: Array, y: Array, last: float | None, color: str = INK, **how: Any) -> Line2D:
+    """A line that is solid up to `last`, where the runs end, and dashed beyond; None: dashed throughout."""
+    cut = 0 if last is None else int(np.searchsorted(x, last * (1 + 1e-9), side="right"))
     # The two parts share a point, so that the line has no gap.
     rest = slice(max(cut - 1, 0), None)
-    ax.plot(x[:cut], y[:cut], color=INK, linewidth=2.2, zorder=4, **how)
+    drawn: list[Line2D] = []
+    if cut > 1:
+        drawn += ax.plot(x[:cut], y[:cut], color=color, linewidth=1.9, zorder=3, **how)
+        how |= {"label": None, "marker": None}
     if cut < len(x):
-        how["label"] = None
-        ax.plot(x[rest], y[rest], color=INK, linewidth=1.5, linestyle=(0, (4, 2)), zorder=4, **how)
+        drawn += ax.plot(x[rest], y[rest], color=color, linewidth=1.3, linestyle=(0, (4, 2)), zorder=3, **how)
+    return drawn[0]
 
 
-def name_sizes(
-    ax: Axes,
-    ends: Mapping[int, Sequence[float]],
-    last: Mapping[int, float] | None = None,
-    more: Sequence[tuple[float, str, str]] = (),
-) -> None:
+def sample(n: int) -> Line2D:
+    """A line of this n with its mark, for a label."""
+    from matplotlib.lines import Line2D
+
+    colour, mark = look(n)
+    return Line2D([], [], color=colour, marker=mark, markersize=5, linewidth=1.9, label=f"n = {n}")
+
+
+def name_sizes(ax: Axes, ends: Mapping[int, Sequence[float]], more: Sequence[Label] = ()) -> None:
     """Each n beside the mean end of its lines, and `more` labels as of `end_labels`; call it last."""
-    labels = [*((float(np.mean(y)), f"n = {n}", look(n)[0]) for n, y in ends.items()), *more]
-    end_labels(ax, labels, [last[n] for n in ends] if last else ())
+    end_labels(ax, [*((float(np.mean(y)), sample(n)) for n, y in ends.items()), *more])
 
 
 def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequence[float] = ()) -> None:
-    """End the vertical axis below the runs' rises, and mark with an arrow where a run falls further.
+    """End the vertical axis below the runs' rises, mark with an arrow where a run falls further, and say how far.
 
     A run that collapses would otherwise take most of the axis.
 
@@ -225,40 +229,30 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
     rises = [y[: int(np.argmax(y)) + 1] for _, y, _ in lines if len(y)]
     if not rises or not ax.get_autoscaley_on():
         return
-    lowest, top = min([*kept, *(float(y.min()) for y in rises)]), ax.get_ylim()[1]
+    lowest, top = min([*kept, *(float(y.min()) for y in rises)]), ax.dataLim.y1
     # Where runs of one configuration are drawn together, a few points of one that fell lie before the best of another.
     most = float(np.quantile(np.concatenate([y for _, y, _ in lines]), FEW))
     if most - lowest > MOST_OF_AXIS * (top - lowest):
         lowest = min([*kept, most])
-    # Room for the labels below all points that stay.
-    strip = 26 / (ax.bbox.height * 72 / ax.figure.dpi)
+    # Room for two lines of text below all points that stay.
+    strip = (14 + 2 * LINE) / (ax.bbox.height * 72 / ax.figure.dpi)
+    top += 0.06 * (top - lowest)
     bottom = lowest - strip / (1 - strip) * (top - lowest)
     hidden = np.concatenate([y < bottom for _, y, _ in lines])
-    if bottom <= ax.get_ylim()[0] or hidden.mean() > 0.5:
+    if not 0 < hidden.mean() <= 0.5:
         return
     ax.set_ylim(bottom, top)
-    named: list[float] = []
-    for x, y, colour in lines:
-        below = np.flatnonzero(y < bottom)
-        if len(below):
-            # Two numbers that would overlap: the arrow alone.
-            at = ax.transData.transform((float(x[below[0]]), bottom))
-            place = float((at[0] - ax.bbox.x0) / ax.bbox.width)
-            free = all(abs(place - one) > LABEL for one in named)
-            named += [place] if free else []
-            ax.annotate(
-                f"to {float(y.min()):.2f}" if free else "",
-                (float(x[below[0]]), 0.0),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, 13),
-                textcoords="offset points",
-                ha="center",
-                color=colour,
-                fontsize=8,
-                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0},
-                zorder=5,
-                arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0},
-            )
+    falls = [(float(x[y < bottom][0]), float(y.min()), colour) for x, y, colour in lines if np.any(y < bottom)]
+    how: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "zorder": 5}
+    for x, _, colour in falls:
+        arrow = {"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (x, 0.0), xytext=(0, 13), arrowprops=arrow, **how)
+    text = f"to {min(low for _, low, _ in falls):.2f}"
+    text = text if len(falls) == 1 else f"{len(falls)} fall\n{text}"
+    first = min(x for x, *_ in falls)
+    side = "left" if _share(ax, first, bottom)[0] < 0.3 else "center"
+    white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
+    ax.annotate(text, (first, 0.0), xytext=(0, 14), ha=side, bbox=white, **how)
 
 
 def legend_below(ax: Axes, handles: Sequence[Any]) -> None:
@@ -283,7 +277,7 @@ def star(
 def upright(ax: Axes, x: float, text: str) -> None:
     """A dotted vertical line with its meaning above the axes. Call it after the title."""
     ax.axvline(x, color=MUTED, linestyle=":", linewidth=1.1, zorder=1)
-    _above(ax, x, text, color=MUTED, fontsize=8)
+    _above(ax, x, text, color=MUTED)
 
 
 def _share(ax: Axes, x: float, y: float) -> tuple[float, float]:
@@ -312,47 +306,32 @@ def _above(ax: Axes, x: float, text: str, **how: Any) -> None:
     ax.set_title(ax.get_title("left"), loc="left", pad=height + LINE * (text.count("\n") + 1) + 6)
 
 
-def end_labels(ax: Axes, labels: Sequence[tuple[float, str, str]], ends: Sequence[float] = ()) -> None:
-    """Labels (y, text, colour) beside the right end of their lines, moved apart where they would overlap.
+Label = tuple[float, "Artist"]
+"""Where what an artist draws ends, and the artist, whose label is the text."""
 
-    `ends`: x at which each line ends, if some end before the axes; dots lead from there to the edge.
+
+def end_labels(ax: Axes, labels: Sequence[Label]) -> None:
+    """What was drawn, with a sample of it, beside its right end; moved apart where labels would overlap.
 
     Call it last, when the limits stand.
     """
-    if not labels:
-        return
-    edge = ax.get_xlim()[1]
-    for (y, _, colour), end in zip(labels, ends, strict=False):
-        if ax.transAxes.inverted().transform(ax.transData.transform((end, y)))[0] < EARLY:
-            ax.hlines(y, end, edge, color=colour, linewidth=0.7, linestyle=":", zorder=1)
-    bottom, top = ax.get_ylim()
-    ordered = sorted((min(max(y, bottom), top), text, colour) for y, text, colour in labels)
+    from matplotlib.legend import Legend
+
     figure = ax.get_figure(root=True)
     assert figure is not None, "axes belong to a figure"
     if (layout := figure.get_layout_engine()) is not None:
         layout.execute(figure)
     box, scale = ax.get_window_extent(), 72 / figure.dpi
-    wanted = [scale * (ax.transData.transform((edge, y))[1] - box.y0) for y, *_ in ordered]
-    heights = [LINE * (text.count("\n") + 1) for _, text, _ in ordered]
-    placed = spread(wanted, heights, scale * box.height)
-    moved = [abs(now - was) > 2 for was, now in zip(wanted, placed, strict=True)]
-    for (y, text, colour), was, now, led in zip(ordered, wanted, placed, moved, strict=True):
-        line: dict[str, Any] = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 0}
-        line["relpos"] = (0.0, 0.5)
-        ax.annotate(
-            text,
-            (1.0, y),
-            xycoords=("axes fraction", "data"),
-            xytext=(14 if any(moved) else 5, now - was),
-            textcoords="offset points",
-            ha="left",
-            va="center",
-            color=colour,
-            fontsize=9,
-            linespacing=1.0,
-            annotation_clip=False,
-            arrowprops=line if led else None,
-        )
+    bottom, top = ax.get_ylim()
+    ordered = sorted(labels, key=lambda one: one[0])
+    wanted = [scale * (ax.transData.transform((1, min(max(y, bottom), top)))[1] - box.y0) for y, _ in ordered]
+    texts = [str(artist.get_label()) for _, artist in ordered]
+    placed = spread(wanted, [LINE * (text.count("\n") + 1) for text in texts], scale * box.height)
+    for (_, artist), text, height in zip(ordered, texts, placed, strict=True):
+        at: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, height / (scale * box.height))}
+        beside = Legend(ax, [artist], [text], handlelength=1.6, handletextpad=0.5, borderpad=0, **at)
+        beside.set_clip_on(False)
+        ax.add_artist(beside)
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float], room: float) -> list[float]:

@@ -129,17 +129,26 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
     """Clean and bin runs; a run without an evaluation after step 0 keeps its base reward only."""
     bins = int(np.clip(ROWS // max(len(runs), 1), MIN_BINS, MAX_BINS))
     scale = noise_scale([run.reward_T for run in runs], span)
-    series = [_trained(run) for run in runs]
-    rough = rough_noise(series, scale)
-    pooled = pooled_noise([without_outliers(values, rough) for values in series], scale)
+    trained = [_trained(run) for run in runs]
+    rough = rough_noise([reward for _, reward in trained], scale)
+    pooled = pooled_noise([without_outliers(reward, rough) for _, reward in trained], scale)
     bases = np.concatenate([run.reward_T[run.compute_T == 0] for run in runs])
     # One wrong evaluation of the base model must not move the start of every curve.
     base = float(np.median(bases)) if bases.size > 2 else float(np.mean(bases)) if bases.size else None
-    found = [_prepare_one(run, bins, rough, pooled, base) for run in runs]
-    if not any(len(run.reward_J) for run in found):
+    cuts = [_cut(run, *one, rough, pooled, base) for run, one in zip(runs, trained, strict=True)]
+    if all(
+        not len(reward) or (cut is not None and not cut.kept) for (_, reward), cut in zip(trained, cuts, strict=True)
+    ):
         # All runs ended below the base model: what they measured is all there is.
-        found = [_prepare_one(run, bins, rough, pooled, base, leave_out_falls=False) for run in runs]
-    return tuple(found)
+        cuts = [None] * len(runs)
+    # A fall is no noise, and beside it the peak looks like an outlier.
+    kept = [reward if cut is None else reward[: cut.kept] for (_, reward), cut in zip(trained, cuts, strict=True)]
+    cleaned = [_clean(run, reward, rough, base) for run, reward in zip(runs, kept, strict=True)]
+    pooled = pooled_noise(cleaned, scale)
+    return tuple(
+        _prepare_one(run, compute, reward, clean, cut, bins, pooled)
+        for run, (compute, _), reward, clean, cut in zip(runs, trained, kept, cleaned, cuts, strict=True)
+    )
 
 
 def noise_scale(rewards: Sequence[Array], span: float) -> float:
@@ -226,9 +235,11 @@ def _spread(values: Array) -> float:
     return float(np.sqrt(np.mean(np.clip(values, -limit, limit) ** 2)))
 
 
-def _trained(run: SurfaceRun) -> Array:
+def _trained(run: SurfaceRun) -> tuple[Array, Array]:
+    """Compute and reward, in units of the run's noise, of its evaluations after step 0, by compute."""
     order = np.argsort(run.compute_T, kind="stable")
-    return run.reward_T[order][run.compute_T[order] > 0] / run.noise_scale
+    order = order[run.compute_T[order] > 0]
+    return run.compute_T[order], run.reward_T[order] / run.noise_scale
 
 
 def running_median(values: Array) -> Array:
@@ -246,31 +257,34 @@ def smoothed(values: Array) -> Array:
     return np.mean(np.lib.stride_tricks.sliding_window_view(padded, WINDOW), axis=1)
 
 
+def _clean(run: SurfaceRun, reward: Array, rough: float, base: float | None) -> Array:
+    """Rewards without outliers; the base model, where it was evaluated, is the neighbour before the first."""
+    if base is None:
+        return without_outliers(reward, rough)
+    return without_outliers(np.concatenate([[base / run.noise_scale], reward]), rough)[1:]
+
+
+def _cut(
+    run: SurfaceRun, compute: Array, reward: Array, rough: float, pooled: tuple[float, float], base: float | None
+) -> Fall | None:
+    """The fall at the end of a run, if it has one."""
+    clean, (noise, rho) = _clean(run, reward, rough, base), pooled
+    start = base / run.noise_scale if base is not None else (float(clean[0]) if len(clean) else 0.0)
+    return fall_of(compute, clean, start, _own_noise(clean, noise, rho) * float(np.sqrt((1.0 + rho) / (1.0 - rho))))
+
+
 def _prepare_one(
     run: SurfaceRun,
+    compute: Array,
+    reward: Array,
+    clean: Array,
+    cut: Fall | None,
     bins: int,
-    rough: float,
     pooled: tuple[float, float],
-    base: float | None,
-    leave_out_falls: bool = True,
 ) -> PreparedRun:
-    order = np.argsort(run.compute_T, kind="stable")
-    compute, reward = run.compute_T[order], run.reward_T[order]
-    trained = compute > 0
-    at_base, compute, reward = reward[~trained], compute[trained], reward[trained]
-    noise, rho = pooled[0] * run.noise_scale, pooled[1]
-    clean = without_outliers(reward, rough * run.noise_scale)
-    outliers = int(np.count_nonzero(clean != reward))
-    if len(clean) >= OWN_NOISE:
-        own = _spread(_second_differences(clean, 1)) / float(np.sqrt(_second_variance(rho)))
-        # A run of a few dozen evaluations measures its own noise about as well as it differs from the others'.
-        noise = float(np.sqrt((noise**2 + own**2) / 2.0))
-    last = float(compute[-1]) if len(compute) else 0.0
-    start = base if base is not None else (float(clean[0]) if len(clean) else 0.0)
-    error = noise * float(np.sqrt((1.0 + rho) / (1.0 - rho)))
-    cut = fall_of(compute, clean, start, error) if leave_out_falls else None
-    kept = len(clean) if cut is None else cut.kept
-    log_J, reward_J, count_J = _binned(compute[:kept], clean[:kept], bins)
+    """A run from what is kept of its evaluations, rewards in units of its noise, as they are and without outliers."""
+    kept, (noise, rho) = len(clean), pooled
+    log_J, reward_J, count_J = _binned(compute[:kept], clean * run.noise_scale, bins)
     return PreparedRun(
         run_id=run.run_id,
         group_size=run.group_size,
@@ -280,16 +294,24 @@ def _prepare_one(
         reward_J=reward_J,
         count_J=count_J,
         first_J=np.cumsum(count_J) - count_J,
-        base_reward=at_base,
-        noise=noise,
+        base_reward=run.reward_T[run.compute_T == 0],
+        noise=_own_noise(clean, noise, rho) * run.noise_scale,
         correlation=rho,
         fault=None if cut is None else cut.fault,
         fault_compute=None if cut is None else float(compute[max(kept - 1, 0)]),
-        last_compute=last,
+        last_compute=float(compute[-1]) if len(compute) else 0.0,
         decline=None if cut is None else cut.rate,
-        outliers=outliers,
+        outliers=int(np.count_nonzero(clean != reward)),
         best=run.best,
     )
+
+
+def _own_noise(clean: Array, pooled: float, rho: float) -> float:
+    """Noise of a run: a few dozen evaluations measure it about as well as it differs from that of the others."""
+    if len(clean) < OWN_NOISE:
+        return pooled
+    own = _spread(_second_differences(clean, 1)) / float(np.sqrt(_second_variance(rho)))
+    return float(np.sqrt((pooled**2 + own**2) / 2.0))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from isocompute_sdk.notes import by_severity
 from isocompute_sdk.phrases import printable
 from isocompute_sdk.reporting.page import Page
 
-_WHOLE = re.compile(r"--[a-z][a-z-]+|\b(?:n|B_p|M|C) = [\d,.]*\d|\b80 %|\d[\d,.]* x\b")
+_WHOLE = re.compile(r"--[a-z][a-z-]+|\b(?:n|B_p|M|C) = [\d,.]*\d|\d[\d,.]* (?:x\b|%)")
 _ASSETS = resources("isocompute_sdk.reporting.drawing") / "assets"
 
 

@@ -28,7 +28,9 @@ def why(material: Material) -> Section:
     blocks: list[Block] = []
     if fits is not None and fits.curves:
         trained = _trained(material)
-        text = "Points are evaluations, lines the fitted curves (dashed beyond the runs), the thick line their frontier"
+        text = (
+            "Points are evaluations, lines the fitted curves (dashed beyond their runs), the thick line their frontier"
+        )
         if material.flat:
             text = "Points are evaluations, lines their means"
         text += "." if trained is None else ", the thin line the run that was trained."
@@ -133,9 +135,7 @@ def how_sure(material: Material) -> Section:
         )
     else:
         text = " ".join(f"{line[0].upper()}{line[1:]}." for line in known.lines()[:2])
-        caption = (
-            "On the dotted line the prediction was exact; an interval that crosses it contains the measured reward."
-        )
+        caption = "A row for each run: its prediction held where the mark lies on the bar."
         blocks += [Paragraph(text), picture("backtest", plots.backtest(fits, ax=panel()), caption)]
     notes = [*(() if fits is None else fits.notes)] if plan is None or material.flat else [*plan.notes]
     if material.flat:
@@ -163,7 +163,7 @@ def _first(plan: Plan) -> list[Block]:
             str(run.problems_per_batch),
             f"{run.update_steps:,}",
             say.amount(run.cost, first.unit),
-            f"{run.share:.1%}",
+            f"{run.share * 100:.1f} %",
             run.gain or "with the others",
             run.settles,
         )

@@ -199,5 +199,5 @@ def test_a_budget_in_hours_is_planned_with_the_speed_that_the_sweep_itself_logge
     assert plan.throughput.step_overhead_seconds == pytest.approx(20, rel=0.2)
     assert plan.gpus == 8
     assert 36 < plan.cost <= 40
-    assert plan.evaluation_counted
+    assert plan.cost > plan.breakdown["training"]["gpu_hours"]
     assert campaign.planned_run().evaluation == plan.evaluation

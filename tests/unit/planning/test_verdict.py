@@ -359,6 +359,33 @@ def test_a_plan_far_beyond_the_runs_at_its_n_is_approved_in_part_where_others_ar
     assert "3.7 x the largest run at n = 8" in plan.approval.reason
 
 
+def test_at_an_n_that_was_not_run_half_of_a_plan_is_approved_at_most(make_runs: Make) -> None:
+    plan = Planner(fit(make_runs(noisy(also_above, 0.005), LEVELS, np.linspace(0.0, 1e6, 21)), draws=80)).allocate("1.5M")
+    assert plan.fits is not None
+    assert plan.group_size not in plan.fits.group_sizes
+    assert plan.approval is not None
+    assert plan.approval.kind == "part"
+    assert plan.approved_steps <= plan.update_steps / 2
+
+
+def test_what_a_part_gains_is_what_the_fit_expects_at_its_end(close_runs: Planner) -> None:
+    plan = close_runs.allocate("900k")
+    assert plan.fits is not None
+    assert plan.gain is not None
+    assert plan.gain.probability is not None
+    assert plan.approval is not None
+    part = plan.approval.gain
+    assert part is not None
+    assert part.interval is not None
+    compute = plan.approved_steps * plan.rollouts_per_batch
+    expected = plan.fits.predict(compute, plan.group_size, plan.problems_per_batch)
+    rewards = [part.best.reward + gain for gain in (*part.interval, part.gain)]
+    assert rewards == pytest.approx([float(end) for end in (expected.low, expected.high, expected.mean)])
+    assert part.gain < plan.gain.gain
+    assert part.probability is not None
+    assert 0 < part.probability <= plan.gain.probability
+
+
 def test_a_script_trains_what_is_approved_and_says_where_the_check_is(close_runs: Planner) -> None:
     plan = close_runs.allocate("900k")
     assert plan.approval is not None

@@ -82,11 +82,12 @@ def test_a_backtest_draws_every_hidden_run(fits: Fits) -> None:
     test = fits.passport.backtest
     assert test is not None
     ax = plots.backtest(fits)
-    drawn = {(float(x[0]), float(y[0])) for x, y in marks(ax)}
-    assert drawn == {(run.predicted, run.measured) for run in test.by_run}
-    bars = {(float(x[0]), float(x[1])) for x, y in map(data_of, ax.lines) if len(x) == 2 and y[0] == y[1]}
-    assert bars == {(run.low, run.high) for run in test.by_run}
-    assert ax.get_xlim() == ax.get_ylim()
+    found: dict[float, list[float]] = {}
+    for x, y in map(data_of, ax.lines):
+        found.setdefault(float(y[0]), []).extend(x)
+    rows = {(run.low, run.high, run.predicted, run.measured) for run in test.by_run}
+    assert len(found) == test.runs
+    assert {tuple(row) for row in found.values()} == rows
     check_layout(figure_of(ax))
     with pytest.raises(FitError, match="surface"):
         plots.backtest(iso.published_prior())
@@ -98,6 +99,14 @@ def test_a_collapsed_run_leaves_the_axis_to_the_others(make_runs: Make) -> None:
     assert ax.get_ylim()[0] > 0.1
     assert "to 0.02" in {text.get_text() for text in ax.texts}
     check_layout(figure_of(ax))
+
+
+def test_runs_that_fall_together_share_one_number_that_is_of_no_one_colour(make_runs: Make) -> None:
+    runs = make_runs(lambda n, bp, c: 0.6 + 1e-8 * c if c < 3e6 else 0.02, [(n, 32) for n in (8, 16, 32)])
+    ax = plots.evaluations(runs)
+    (number,) = (text for text in ax.texts if text.get_text())
+    assert number.get_text().startswith("3 ")
+    assert number.get_color() == plots.style.INK
 
 
 def test_few_points_of_one_seed_that_fell_leave_the_axis_to_the_others() -> None:

@@ -116,7 +116,9 @@ def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Materi
     assert fact(found, "Cost").value == f"{plan.cost:,.0f} rollouts"
     assert "evaluations" in fact(found, "Cost").detail
     assert fact(found, "Expected").value == f"{plan.predicted_reward:.3f}"
-    assert fact(found, "Lost").value == f"{plan.odds.expected_loss:.3f}"
+    lost = fact(found, "Lost")
+    assert float(lost.value) == pytest.approx(plan.odds.expected_loss / (1 - plan.odds.probability_best), abs=1e-3)
+    assert f"{plan.odds.expected_loss:.3f}" in lost.detail
     # Rewards and their difference agree as they are shown.
     best = fact(found, "Gain over the best run so far")
     assert float(best.value) == pytest.approx(round(plan.predicted_reward, 3) - round(plan.gain.best.reward, 3))

@@ -44,6 +44,21 @@ def test_the_tail_of_a_collapsed_run_is_dropped(make_run: MakeRun, noise: float)
     assert run.last_compute == COMPUTE[-1]
 
 
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_the_peak_before_a_sudden_fall_is_no_outlier_and_the_fall_no_noise(make_run: MakeRun, seed: int | None) -> None:
+    noise = 0.0 if seed is None else 0.012
+
+    def seen(c: np.ndarray) -> np.ndarray:
+        return np.where(c > 1.5e5, np.maximum(0.681 - (c - 1.5e5) / 6e4, 0.0), 0.3 + 0.45 * -np.expm1(-c / 8e4))
+
+    (run,) = prepare([make_run(seen, np.linspace(0.0, 3e5, 11), noise=noise, seed=seed or 0)])
+    assert run.fault is not None
+    assert run.outliers == 0
+    assert run.noise < 0.03
+    assert run.reward_J.max() == pytest.approx(0.681, abs=0.06)
+    assert run.reward_J[0] == pytest.approx(0.44, abs=0.04)
+
+
 @pytest.mark.parametrize("noise", [0.0, 0.01])
 def test_a_decayed_run_is_cut_at_its_peak_and_its_fall_is_measured(make_run: MakeRun, noise: float) -> None:
     (run,) = prepare([make_run(falling_to(0.5), COMPUTE, noise=noise)])
