@@ -64,9 +64,8 @@ class Plugins:
 
 
 @lru_cache(maxsize=16)
-def _registered(group: str, path: tuple[str, ...]) -> EntryPoints:
+def _registered(group: str, _path: tuple[str, ...]) -> EntryPoints:
     """What is installed on a search path: to look through all packages takes long."""
-    del path
     return entry_points(group=group)
 
 

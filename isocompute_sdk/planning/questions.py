@@ -122,7 +122,7 @@ class PlansByBudget:
         Raises:
             PlanError: the amount is too small, or no reward can be predicted.
         """
-        return with_reward(decide(self.basis, self._request(self.like.with_amount(amount))))
+        return with_reward(decide(self.basis, replace(self.request, budget=self.like.with_amount(amount), slots=0)))
 
     def smallest(self) -> float:
         """Smallest amount that pays for a plan, rounded up to whole rollouts or tokens.
@@ -147,10 +147,7 @@ class PlansByBudget:
         return estimate(drawn_D, self.level)
 
     def _allocate(self, budget: Budget) -> Plan:
-        return unjudged(self.basis, self._request(budget))
-
-    def _request(self, budget: Budget) -> Request:
-        return replace(self.request, budget=budget, slots=0)
+        return unjudged(self.basis, replace(self.request, budget=budget, slots=0))
 
 
 def with_reward(plan: Plan) -> Plan:
