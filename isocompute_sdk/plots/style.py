@@ -317,6 +317,8 @@ def end_labels(ax: Axes, labels: Sequence[Label]) -> None:
     """
     from matplotlib.legend import Legend
 
+    if not labels:
+        return
     figure = ax.get_figure(root=True)
     assert figure is not None, "axes belong to a figure"
     if (layout := figure.get_layout_engine()) is not None:
