@@ -39,7 +39,8 @@ UsageError: Any = typer.BadParameter.__base__
 
 
 class _Group(TyperGroup):
-    """Shows control characters of words that it does not understand as escapes: typer writes past our streams."""
+    """Says of words that it does not understand which command would; control characters of them are shown as escapes,
+    since typer writes past our streams."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _escaped():
@@ -56,7 +57,14 @@ def _escaped() -> Generator[None]:
         yield
     except UsageError as error:
         error.message = printable(error.message)
+        if hasattr(error, "possibilities") and (takers := _takers(error.option_name)):
+            error.message += f". These commands take it: {', '.join(takers)}"
+            error.possibilities = ()
         raise
+
+
+def _takers(option: str) -> list[str]:
+    return [name for name, one in _tree.commands.items() if any(option in other.opts for other in one.params)]
 
 
 app = typer.Typer(
@@ -133,7 +141,7 @@ for _panel, _commands in PANELS.items():
         _help = (getdoc(_function) or "").replace("Examples:\n", "Examples:\n\n")
         app.command(name=_name, help=_help, rich_help_panel=_panel)(_function)
 
-_tree = typer.main.get_command(app)
+_tree: Any = typer.main.get_command(app)
 """The tree as a function, built once: that takes longer than a short command."""
 
 

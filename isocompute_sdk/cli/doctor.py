@@ -213,12 +213,13 @@ def describe(finding: RunFinding, width: int, group: int | None, *, with_source:
     start = f"{name:<{width}}  n = {finding.group_size:<5} B_p = {finding.problems_per_batch:<5}"
     if not finding.readable:
         return f"{start} not readable yet"
+    guess = "?" * ("?" in f"{finding.group_size}{finding.problems_per_batch}")
     spent = finding.rollouts_spent
     more = f" ({spent:,.0f} spent)" if spent is not None and spent > (finding.rollouts or 0) else ""
     base = " + step 0" if finding.with_base else ""
     attempts = f", {finding.attempts} attempts" if finding.attempts > 1 else ""
     return (
-        f"{start} C = {finding.rollouts:,.0f}{more}  {finding.evaluations} x {finding.metric}{base}{attempts}"
+        f"{start} C = {finding.rollouts:,.0f}{guess}{more}  {finding.evaluations} x {finding.metric}{base}{attempts}"
         f"{'' if group is None else f', group {group}'}{f', {printable(finding.source)}' if with_source else ''}"
     )
 
@@ -295,7 +296,7 @@ def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
 
 
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:
-    """A command that works on what was written: a fit of one group, or an audit of several."""
+    """A command that works on what was written: a fit of one group, an audit of several; of n = 1 alone a forecast."""
     from isocompute_sdk.fitting.measured_runs import grouped
     from isocompute_sdk.records.columns import TRAIN_SETS
     from isocompute_sdk.records.grouping import choose_measure
@@ -313,8 +314,10 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     if (bounds := bounds_option(values)) != "--bounds 0 1":
         options.append(bounds)
     series = {one.run_id: one for one in table.series(measure.metric, measure.eval_set)}
-    one_group = len(grouped(table.runs(), series)) == 1 and len({info.group_size for info in table.runs()}) > 1
-    return " ".join([f"isocompute {'fit' if one_group else 'audit'}", quote(str(output)), *options])
+    sizes = {info.group_size for info in table.runs()}
+    one_group = len(grouped(table.runs(), series)) == 1 and len(sizes) > 1
+    command = "fit" if one_group else "forecast" if sizes == {1} else "audit"
+    return " ".join([f"isocompute {command}", quote(str(output)), *options])
 
 
 def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: bool) -> None:

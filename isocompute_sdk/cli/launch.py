@@ -190,9 +190,9 @@ def _not_approved(plan: Plan) -> list[Note]:
         return []
     text = f"{approval.label}: {approval.reason}"
     if plan.next_runs is not None and plan.next_runs.runs:
-        own = plan.verdict.kind != "borrowed"
-        asked = ", give isocompute next the plan's runs and" if own else ": isocompute next"
-        text += f". To make them{asked} {budget_option(plan.budget)}"
+        # A plan does not know where its runs lie.
+        source, where = ("", "") if plan.verdict.kind == "borrowed" else (" RUNS", ", with your runs in place of RUNS")
+        text += f". This prints what to run first: isocompute next{source} {budget_option(plan.budget)}{where}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 YAML = (".yaml", ".yml")
 DATA, FILE = (".jsonl", ".ndjson", ".json", ".parquet", ".csv"), "PROBLEMS.jsonl"
 """Suffixes of files of problems, and the word that stands for one in a command."""
+PLAN = "next-plan.json"
+"""What the runs to make first are launched from: plan.json is that of the whole budget."""
 EVALUATIONS = 10
 """Fewest evaluations of a run, which is made for them. The share that plans keep for them leaves a short run one."""
 
@@ -150,7 +152,7 @@ def _scripts(
             f"unknown: the runs do not record {listed(unknown, 4)}. The scripts below assume values, and runs with "
             "another recipe cannot be compared with yours: give yours with --set NAME=VALUE, and the scripts use them."
         )
-    yield from ("scripts:", typed.saving())
+    yield from ("scripts:", typed.saving(PLAN))
     yield from _launches(first, paths, checkpoints, fits, model_option(model))
     if fitting.map is None and not is_saved:
         folders = [f"next-{number}" for number in range(1, len(first.runs) + 1)]
@@ -272,7 +274,7 @@ def _launches(
                 )
         seed = f" --seed {run.seed}" if run.seed else ""
         yield (
-            f"isocompute launch plan.json{same}{start} --change group_size={run.group_size} --change "
+            f"isocompute launch {PLAN}{same}{start} --change group_size={run.group_size} --change "
             f"problems_per_batch={run.problems_per_batch} --change update_steps={steps} "
             f"--change evaluation.every_steps={_every(run, steps)}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"

@@ -15,7 +15,7 @@ from isocompute_sdk.cli.shared.options import changed_options, with_option_group
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import IsoComputeError, RecordError, SpecError
-from isocompute_sdk.phrases import counted, or_unknown, printable
+from isocompute_sdk.phrases import counted, joined, or_unknown, printable
 
 if TYPE_CHECKING:
     from isocompute_sdk.notes import Note
@@ -140,6 +140,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     from isocompute_sdk.health.detectors import falls
     from isocompute_sdk.health.findings import FALLS
     from isocompute_sdk.ingest.paths import Listing, is_log, tables_among
+    from isocompute_sdk.records.asked import runs_without_sizes
 
     options: dict[str, Any] = {"without_sizes": True} if paths else {}
     try:
@@ -179,6 +180,10 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
             say(printable(f"    {fell[row['run_id']].fall}"))
         elif alone is not None and alone.data["runs"] == 1:
             say(printable(f"    {alone.message}"))
+    if unsized := runs_without_sizes(runs):
+        unknown = joined(list(dict.fromkeys(name for names in unsized.values() for name in names)))
+        command = " ".join(["isocompute doctor", *reading.sources(paths)])
+        say(printable(f"C is unknown: nothing says {unknown} of {counted(len(unsized), 'run')}; what may: {command}"))
 
 
 def _flat(runs: RunSet, rows: Sequence[Mapping[str, Any]]) -> dict[str, Note]:

@@ -142,6 +142,8 @@ class Forecast(Saved):
     flat: Flattening
     falling: Share
     """Probability that the reward has begun to fall."""
+    falling_ahead: Share
+    """The same by the largest multiple."""
     onset: Checkpoint | None
     """Where a fall or another trouble began; None without one."""
     card: Card
@@ -192,7 +194,7 @@ class Forecast(Saved):
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
         title = f"{self.run_id} ({where}): {of} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
-        basis = "to this run alone, so it knows no other n and no later rise or fall; "
+        basis = "to this run alone, so it knows no other n, and of a later rise or fall only the usual chance; "
         basis += (
             "these fits hold no other run of its sweep"
             if self.with_fits
@@ -217,7 +219,8 @@ class Forecast(Saved):
             )
         lines += [
             *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
-            f"  by its last evaluation it has begun to fall with probability {chance_text(self.falling)}",
+            f"  by its last evaluation it has begun to fall with probability {chance_text(self.falling)}, by "
+            f"{multiple(self.ahead[-1].factor)}x with {chance_text(self.falling_ahead)}",
         ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
@@ -288,8 +291,8 @@ class _Answer:
     def forecast(self, factors: Sequence[float], borrowed: tuple[str, ...], evaluations: int) -> Forecast:
         live, series, now = self.live, self.live.one, self.now
         best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
-        lost_D = best_DQ[:, now] - self.reward_DQ[:, now]
-        falling = float(np.mean(lost_D > SMALLEST_FALL * self.gain))
+        far = int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))
+        falling, falling_ahead = np.mean((best_DQ - self.reward_DQ)[:, [now, far]] > SMALLEST_FALL * self.gain, axis=0)
         caveats: list[Note] = []
         if live.flat is None and not live.lost:
             caveats = _caveats(max(factors), evaluations, self.missed if abs(self.missed) >= self.worth / 2 else 0.0)
@@ -310,8 +313,9 @@ class _Answer:
             level=self.level,
             ahead=tuple(self._ahead(factor, keep) for factor in factors),
             flat=self._flat(best_DQ, now),
-            falling=falling,
-            onset=self._onset(falling, keep),
+            falling=float(falling),
+            falling_ahead=float(falling_ahead),
+            onset=self._onset(float(falling), keep),
             card=Card("go-on", "", keep),
             borrowed=borrowed,
             evaluated=series.rollouts_T,
@@ -322,7 +326,7 @@ class _Answer:
             missed=self.missed,
             notes=(*live.notes, *caveats, *live.findings),
         )
-        gain_D = best_DQ[:, int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))] - best_DQ[:, now]
+        gain_D = best_DQ[:, far] - best_DQ[:, now]
         return replace(found, card=self._card(found, gain_D))
 
     @cached_property

@@ -30,7 +30,7 @@ from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, PLACEHOLDERS, Options
+from isocompute_sdk.records.columns import BATCH, N_AND_BP, PLACEHOLDERS, Options
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     bounds_option,
@@ -73,7 +73,7 @@ class RunFinding:
     source: str
     """Where it was read from."""
     group_size: str = "?"
-    """n; several values if it changes; `?` if unknown."""
+    """n; several values if it changes; `?` if unknown, `8?` if only the name of the run says it."""
     problems_per_batch: str = "?"
     """B_p, as `group_size`."""
     rollouts: float | None = None
@@ -245,8 +245,13 @@ def _words(options: Options) -> list[str]:
 
 
 def _remarks(findings: Sequence[RunFinding]) -> list[str]:
-    """Whether rewards need their range for a fit, one for all runs, and whether runs differ in model or data set."""
+    """Whether no run can be planned from, rewards need a range, one for all, or runs differ in model or data set."""
     found: list[str] = []
+    if {one.group_size for one in findings if one.runs is not None and one.readable} == {"1"}:
+        found.append(
+            "n = 1 in all runs, as in PPO: a single rollout has no group to be compared with, so no n can be planned "
+            "from them. isocompute status and isocompute forecast read them; a plan needs runs with n of 2 or more."
+        )
     values: dict[str, list[np.ndarray[Any, Any]]] = {}
     for one in findings:
         if one.runs is not None and one.metric is not None:
@@ -300,7 +305,8 @@ def _question(mapping: RunMap) -> str:
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
     if fields == [NAMES]:
         return (
-            f"are n and B_p what the names of {listed(runs, 3)} say? Answer in the file that the next command writes."
+            f"are the n and B_p marked ? right? Only the names of {listed(runs, 3)} say them. Answer in the file that "
+            "the next command writes."
         )
     nouns = [_FIELDS.get(one, one) for one in fields]
     about = f"what {'is' if len(nouns) == 1 else 'are'} {joined(nouns)} of {listed(runs, 3)}?"
@@ -327,7 +333,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
     log, entry = run.log, mapping.runs[name]
     asked = [question.field for question in mapping.open_questions() if name in question.runs]
     source, attempts = str(log.source), len(log.extents)
-    sizes = (or_unknown(entry.group_size), or_unknown(entry.problems_per_batch))
+    n_mark, bp_mark = ("?" * (NAMES in asked and entry.guessed(size)) for size in N_AND_BP)
+    sizes = (or_unknown(entry.group_size) + n_mark, or_unknown(entry.problems_per_batch) + bp_mark)
     open_ = f"not known: {'; '.join(_FIELDS.get(one, one) for one in asked)}"
     if {"group_size", "problems_per_batch", BATCH.name, "step_unit", "metrics"} & {*asked}:
         notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in log.notes]
@@ -338,6 +345,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         options, certain = mapping.reading(name), replace(run, config=None)
         frame, notes = rows_of(certain, resolve(certain, options.given(name)), options)
         finding = _measured(name, source, RunSet(frame, notes), attempts, asked_for)
+        shown = finding.group_size + n_mark, finding.problems_per_batch + bp_mark
+        finding = replace(finding, group_size=shown[0], problems_per_batch=shown[1])
     except IsoComputeError as error:
         if not entry.skip:
             return _unreadable(source, error, name, attempts)

@@ -123,12 +123,12 @@ class Question(Spec):
     """The question, in words."""
     field: str
     """What the answer fills: a field of the runs or of their context, or `rollouts_per_batch`."""
-    runs: tuple[str, ...] = ()
-    """The runs it is about."""
     candidates: dict[str, str] = Field(default_factory=dict[str, str])
     """Accepted answers and what each would mean; empty where any number is accepted."""
     answer: str | int | float | None = None
     """To be filled in. A value in the entries of all its runs answers it too."""
+    runs: tuple[str, ...] = ()
+    """The runs it is about; last, so that a long list parts no question from its answer."""
 
 
 @dataclass

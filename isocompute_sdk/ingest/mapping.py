@@ -95,6 +95,10 @@ class MappedRun(Spec):
     evidence: dict[str, str] = Field(default_factory=dict[str, str])
     """Field -> where the value was found. Not read."""
 
+    def guessed(self, size: str) -> bool:
+        """Whether only the name of the run says this size."""
+        return self.evidence.get(size, "").startswith(_BY_NAME)
+
 
 class RunMap(Spec):
     """Runs, questions about them, and where they lie."""
@@ -296,7 +300,7 @@ def _has(run: MappedRun, field: str) -> bool:
     if field == "metrics":
         return any(not name.endswith(ON_TRAIN) for name in run.metrics.values())
     if field == NAMES:
-        return not any(text.startswith(_BY_NAME) for text in run.evidence.values())
+        return not any(run.guessed(size) for size in N_AND_BP)
     if field in CONTEXT:
         return field in run.context
     return getattr(run, field) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -343,9 +344,12 @@ CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
 """Those of them that keep a batch from being larger."""
 
 
+IN_PYTHON = re.compile(r" \(\w+=\)")
+"""Python's form of a flag, behind it in the texts of `answer`; commands leave it out."""
+
+
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close.
-
     Where no run rises there is no plan to train, only the verdict.
     """
     decided = [
@@ -356,7 +360,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.fits is not None and plan.fits.no_rise:
         return decided
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
-    values, yours = assumed_values(plan), f"--recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on}"
+    values, yours = assumed_values(plan), f"--recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on} (recipe=)"
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
     if problems == plan.n_problems:
         cap.append(f"the problem set: B_p is all {problems} of it")
@@ -436,7 +440,8 @@ def learning_rate(plan: Plan) -> str:
     sources = {row.name: row.source for row in plan.settings}
     whence = sources.get("learning_rate", "assumed")
     if whence == "assumed":
-        return f"unknown, {plan.learning_rate:.3g} assumed: give that of your runs (--recipe-value learning_rate=RATE)"
+        remedy = "give that of your runs (--recipe-value learning_rate=RATE (recipe=))"
+        return f"unknown, {plan.learning_rate:.3g} assumed: {remedy}"
     origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
     rule = f"{plan.recipe.learning_rate_rule} rule"
     how = f"{origin}; {rule} assumed" if sources.get("learning_rate_rule") == "assumed" else f"{rule}, {origin}"
@@ -454,8 +459,10 @@ def assumed_values(plan: Plan) -> str:
 def details(plan: Plan) -> list[tuple[str, str]]:
     """The rest, as (label, text): what limits the plan, evaluations and other costs, recipe, passport."""
     found = [("limited by", ", ".join(LIMITS.get(name, name.replace("_", " ")) for name in plan.binding))]
-    same = [one for one in plan.alternatives if one.kind in ("near-tie", "close")]
-    found += _under("other n", map(describe, same))
+    if plan.predicted_reward is not None:
+        # Without a reward they were described in full.
+        same = [one for one in plan.alternatives if one.kind in ("near-tie", "close")]
+        found += _under("other n", map(describe, same))
     if plan.law_group_size is not None:
         found.append(("n by the law", f"{plan.law_group_size:.0f}"))
     if plan.epochs is not None:
@@ -497,7 +504,7 @@ def _cost(plan: Plan) -> str:
     late = "deadline" in plan.binding
     if plan.stopping is not None:
         rest = f"the rest{' within the deadline' if late else ''} adds {small(plan.stopping.gain)}"
-        return f"{text} ({share:.0%}); {rest} (--spend all)"
+        return f"{text} ({share:.0%}); {rest} (--spend all (spend=))"
     return f"{text}, {share:.1%} of the budget{'; the deadline allows no more' if late else ''}"
 
 
@@ -510,7 +517,7 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     if plan.throughput is not None and not {"gpus"} & (
         plan.throughput.model_fields_set | plan.hardware.model_fields_set | plan.budget.model_fields_set
     ):
-        together[0] += " (assumed: --gpus)"
+        together[0] += " (assumed: --gpus (hardware=))"
     evaluations = amount_text(plan.breakdown["evaluation"]["gpu_hours"], "gpu_hours")
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
     return [("in total", f"{text}; evaluations ({evaluations}) included")]

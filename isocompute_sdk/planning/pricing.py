@@ -125,8 +125,9 @@ class Pricing:
             return
         speed = "rollouts_per_second" in missing
         flags = [f"--{name.replace('_', '-')}" for name in [*missing, *(["step_overhead_seconds"] if speed else [])]]
+        named = "; the name of a GPU says no speed" if speed and budget.gpus is not None else ""
         raise PlanError(
-            f"{what} needs {' and '.join(WORDS[name] for name in missing)}, which neither you nor the runs give",
+            f"{what} needs {' and '.join(WORDS[name] for name in missing)}, which neither you nor the runs give{named}",
             f"Give Throughput({', '.join(f'{name}=...' for name in missing)})"
             + (", or measure it: Throughput.measure(runs)." if speed else "."),
         ).in_shell(

@@ -372,13 +372,14 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         given[name] = constant.new_from_index(0, named.height)
     if "step" in given and "rollouts" not in given:
         refuse_clock(cast("float | None", given["step"].max()), named.source.written.get("step", "step"))
-    if options.without_sizes:
-        for name in sizes_unknown(given):
-            given[name] = pl.Series(name, [1], dtype=pl.Int64).new_from_index(0, named.height)
-            if name == "group_size" and "run_id" not in given:
-                given["run_id"] = pl.Series("run_id", [options.run_name]).new_from_index(0, named.height)
-    if unknown := [*sizes_unknown(given), *(["rollouts"] if {"step", "rollouts"}.isdisjoint(given) else [])]:
-        _refuse_without(unknown, named)
+    unsized = sizes_unknown(given)
+    unknown = [*unsized, *(["rollouts"] if {"step", "rollouts"}.isdisjoint(given) else [])]
+    if "rollouts" in unknown or (unsized and not options.without_sizes):
+        _refuse_without(unknown, named, sized=not options.without_sizes)
+    for name in unsized:
+        given[name] = pl.Series(name, [1], dtype=pl.Int64).new_from_index(0, named.height)
+        if name == "group_size" and "run_id" not in given:
+            given["run_id"] = pl.Series("run_id", [options.run_name]).new_from_index(0, named.height)
     if schema.BATCH.name in given:
         _with_problems(given, named.source)
     frame = pl.DataFrame(list(given.values()))
@@ -449,8 +450,11 @@ def _likely(
     return renamed, values
 
 
-def _refuse_without(unknown: Sequence[str], named: Named) -> None:
-    """Raise on columns that a table cannot do without, with the options that would give them."""
+def _refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None:
+    """Raise on columns that a table cannot do without, with the options that would give what is unknown.
+
+    Without `sized`, no numbers are asked for n and B_p: only columns that may hold them are named.
+    """
     source = named.source
     present = list(source.written.values())
     others = {source.written[name]: cells for name, cells in named.others.items()}
@@ -458,14 +462,16 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
     if "value" not in named.known and numeric.keys() <= {only_count(numeric)}:
         raise no_metric(named)
     batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
+    needed = unknown if sized else ["rollouts"]
     # A count of rollouts would do without B_p.
-    absent = [name for name in ("group_size", "rollouts") if name in unknown] or unknown
-    renamed, values = _likely(dict.fromkeys((*absent, *unknown)), others, batch)
+    absent = [name for name in ("group_size", "rollouts") if name in needed] or needed
+    renamed, values = _likely([name for name in _WANTED if name in unknown], others, batch)
     step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
     sizes = sizes_of_runs(named.known, others, step) if "group_size" in values else []
     if len(sizes) == 1:
         del values["group_size"]
         renamed[sizes[0]] = "group_size"
+    values = values if sized else {}
     left_over = {column: cells for column, cells in others.items() if column not in renamed}
     apart = tells_apart(named.known | {ours: others[theirs] for theirs, ours in renamed.items()}, left_over)
     renamed |= {} if apart is None else {apart[0]: apart[1]}
@@ -486,7 +492,7 @@ def _refuse_without(unknown: Sequence[str], named: Named) -> None:
     if "group_size" in values and "run_id" in named.known and named.known["run_id"].n_unique() > 1:
         # One n for all runs would be wrong for most of them.
         options, in_shell = (), f"{in_shell[:-1]} if all runs share it, or {schema.PROPOSE}."
-    if len(sizes) > 1:
+    if len(sizes) > 1 and sized:
         in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size in place of --set group_size=N."
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):
         in_shell += " Also name the column of update steps: --rename THEIRS=step."

@@ -16,6 +16,11 @@ OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-gro
 chance = chance_text
 
 
+def bare(value: float, unit: str) -> str:
+    """An amount in a column whose header names the unit."""
+    return amount(value, unit).partition(" ")[0]
+
+
 def days(hours: float) -> str:
     """Wall-clock time: hours up to two days, then days."""
     return amount(hours, "wall_hours") if hours < 48 else f"{hours / 24:.1f} days"

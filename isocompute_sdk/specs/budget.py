@@ -99,7 +99,8 @@ class Budget(Spec):
     """Wall-clock hours that the run may take, such as `36` or `3 days`. On a command line and in Python `Friday` or a
     date is turned into the hours until then; in a file it would move. None: no deadline."""
     gpus: Annotated[Count | None, in_unit("GPUs")] = None
-    """GPUs on which it is spent. None: those of the `Hardware`."""
+    """GPUs on which it is spent; their name, as in `8xH100`, is not read: speed is given or measured. None: those of
+    the `Hardware`."""
     spent: Annotated[dict[Purpose, Amount] | None, in_unit("that of the budget")] = None
     """Part of the amount that is spent or reserved, in the same unit, by purpose: pilot, labelling, probes, lost.
     None: nothing."""

@@ -90,8 +90,11 @@ class AlertOptions:
             interval=None if self.once else interval,
             give=partial(_give, json=json),
         )
-        # Where alerts cannot be remembered, better now than at the first one.
-        watcher.book.save()
+        try:
+            # Where alerts cannot be remembered, better now than at the first one.
+            watcher.book.save()
+        except IsoComputeError as error:
+            raise error.in_shell("It remembers past alerts: name another file with --state.") from None
         return watcher
 
 

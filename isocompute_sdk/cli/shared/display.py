@@ -135,10 +135,10 @@ def print_plan(
         saved: all files that were written.
     """
     from isocompute_sdk.notes import unique
-    from isocompute_sdk.planning.plan import answer, details
+    from isocompute_sdk.planning.plan import IN_PYTHON, answer, details
 
     console = terminal()
-    first, rows = plan.next_runs, answer(plan)
+    first, rows = plan.next_runs, [(label, IN_PYTHON.sub("", text)) for label, text in answer(plan)]
     if comparison is not None:
         rows += [("comparison", comparison.verdict), *(comparison.details() if verbose else [])]
         plan = replace(plan, notes=unique([*plan.notes, *comparison.notes]))

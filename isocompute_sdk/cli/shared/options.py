@@ -61,7 +61,6 @@ Map = Annotated[
 ]
 Seed = Annotated[int, option("Seed of the draws.")]
 Level = Annotated[float, option("Coverage of the intervals.")]
-Bounds = Annotated[tuple[float, float], option("Range of the metric.")]
 Checkpoints = Annotated[
     list[Path] | None, option("Folder of checkpoints, if not below the runs; repeatable.", None, "--checkpoints")
 ]
@@ -91,7 +90,9 @@ def quantity(option: str, help: str, panel: str | None = None, *, least: float |
     return _numeric(option, help, panel, "NUMBER", {"gt": 0} if least is None else {"ge": least})
 
 
-def _numeric(option: str, help: str, panel: str | None, metavar: str, limits: dict[str, Any]) -> Any:
+def _numeric(
+    option: str, help: str, panel: str | None, metavar: str, limits: dict[str, Any], remedy: str | None = None
+) -> Any:
     def read(value: str) -> int | float:
         from isocompute_sdk.specs.syntax.quantities import Number
 
@@ -99,10 +100,13 @@ def _numeric(option: str, help: str, panel: str | None, metavar: str, limits: di
             return Number(**limits).parse(value)
         except SpecError as error:
             # Not a ValueError, which typer would replace by a message of its own.
-            raise IsoComputeError(f"{option}: {error.message}", error.hint) from None
+            raise IsoComputeError(f"{option}: {error.message}", remedy or error.hint) from None
 
     return typer.Option(option, help=help, rich_help_panel=panel, metavar=metavar, parser=read)
 
+
+_RANGE = "Give the lowest and the highest reward that your function can return, for example --bounds -1 1."
+Bounds = Annotated[tuple[float, float], _numeric("--bounds", "Range of the metric.", None, "LOW HIGH", {}, _RANGE)]
 
 _THOUSANDS = re.compile(r"\s*[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+\s*")
 

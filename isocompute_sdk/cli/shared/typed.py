@@ -40,9 +40,9 @@ class Typed:
     own: bool = True
     """Whether the plan rests on runs of the user's own; if not, other commands get no fits."""
 
-    def saving(self) -> str:
+    def saving(self, file: str = "plan.json") -> str:
         """The same command, with the plan saved to a file."""
-        return " ".join(["isocompute", shlex.join(without(self.words, SHOWN)), "--output plan.json"])
+        return " ".join(["isocompute", shlex.join(without(self.words, SHOWN)), f"--output {file}"])
 
     def instead(self, option: str) -> str:
         """The same command with another question: `--for-reward` or `--budget` with its value, quoted for a shell."""

@@ -143,7 +143,7 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
         cuts = [None] * len(runs)
     # A fall is no noise, and beside it the peak looks like an outlier.
     kept = [reward if cut is None else reward[: cut.kept] for (_, reward), cut in zip(trained, cuts, strict=True)]
-    cleaned = [_clean(run, reward, rough, base) for run, reward in zip(runs, kept, strict=True)]
+    cleaned = [without_outliers(reward, rough) for reward in kept]
     pooled = pooled_noise(cleaned, scale)
     return tuple(
         _prepare_one(run, compute, reward, clean, cut, bins, pooled)
@@ -257,18 +257,11 @@ def smoothed(values: Array) -> Array:
     return np.mean(np.lib.stride_tricks.sliding_window_view(padded, WINDOW), axis=1)
 
 
-def _clean(run: SurfaceRun, reward: Array, rough: float, base: float | None) -> Array:
-    """Rewards without outliers; the base model, where it was evaluated, is the neighbour before the first."""
-    if base is None:
-        return without_outliers(reward, rough)
-    return without_outliers(np.concatenate([[base / run.noise_scale], reward]), rough)[1:]
-
-
 def _cut(
     run: SurfaceRun, compute: Array, reward: Array, rough: float, pooled: tuple[float, float], base: float | None
 ) -> Fall | None:
     """The fall at the end of a run, if it has one."""
-    clean, (noise, rho) = _clean(run, reward, rough, base), pooled
+    clean, (noise, rho) = without_outliers(reward, rough), pooled
     start = base / run.noise_scale if base is not None else (float(clean[0]) if len(clean) else 0.0)
     return fall_of(compute, clean, start, _own_noise(clean, noise, rho) * float(np.sqrt((1.0 + rho) / (1.0 - rho))))
 

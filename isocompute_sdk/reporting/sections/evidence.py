@@ -102,7 +102,7 @@ def _costs(material: Material, plan: Plan, every: Sequence[Plan | Alternative]) 
     pricing = replace(material.planner.pricing(plan.budget), throughput=plan.throughput)
     costs = [pricing.all_costs(one.rollouts_per_batch, one.update_steps) for one in every]
     named = {"GPU-hours": "gpu_hours", "Dollars": "usd"}
-    return {name: [say.amount(one[unit], unit) for one in costs] for name, unit in named.items() if unit in costs[0]}
+    return {name: [say.bare(one[unit], unit) for one in costs] for name, unit in named.items() if unit in costs[0]}
 
 
 def _groups(material: Material) -> list[Block]:

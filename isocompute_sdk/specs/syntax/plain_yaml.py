@@ -169,6 +169,8 @@ class _Builder:
 
 Scalar = str | int | float | bool | None
 
+_WIDEST = 120
+"""Columns of a list on one line; a longer one has a line for each item."""
 _PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./+-]*")
 
 
@@ -201,7 +203,9 @@ def _written(data: Mapping[str, object], depth: int) -> Iterator[str]:
         elif isinstance(value, Mapping):
             yield f"{start} {{}}"
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            yield f"{start} [{', '.join(scalar_text(item) for item in cast('Sequence[Scalar]', value))}]"
+            items = [scalar_text(item) for item in cast("Sequence[Scalar]", value)]
+            line = f"{start} [{', '.join(items)}]"
+            yield from [line] if len(line) <= _WIDEST else [start, *(f"{'  ' * (depth + 1)}- {item}" for item in items)]
         else:
             yield f"{start} {scalar_text(cast('Scalar', value))}"
 

@@ -62,6 +62,12 @@ def test_a_long_run_name_is_printed_whole_at_80_columns(isocompute: Command, log
 def test_what_to_run_next_is_asked_only_of_runs_with_groups(isocompute: Command, logs: Path, n: int) -> None:
     rows = [f"{n},32,{step},{0.1 + 0.01 * step}" for step in range(0, 40, 4)]
     (logs / "one.csv").write_text("\n".join(["num_generations,Bp,step,reward", *rows]) + "\n")
+    # With n = 1 the doctor says at once that nothing can be planned, and leads to what can be asked.
+    looked = json.loads(ok(isocompute("doctor", "logs/one.csv", "--json")).stdout)
+    assert bool(looked["remarks"]) is (n == 1)
+    asked = ok(isocompute("doctor", "logs/one.csv", "--output", "one.parquet")).stdout.split("isocompute ")[-1]
+    assert ok(isocompute(*asked.split())).stdout
+    assert asked.startswith("forecast") is (n == 1)
     done = ok(isocompute("audit", "logs/one.csv"))
     printed = [words.split() for words in done.stdout.split("isocompute next")[1:]]
     assert [words[0] for words in printed] == ["logs/one.csv"] * (n > 1)

@@ -155,6 +155,7 @@ REFUSED = (
     "allocate ok.csv --budget 3M --curve hill",
     "allocate fits.json --budget 3M --method paper --metric best@4",
     "audit ok.csv --bounds 5 6",
+    "audit ok.csv --bounds LOW HIGH",
     "doctor --speed ok.csv --gpus 8 --usd-per-gpu-hour nan",
     "plan --budget 3M --rollouts-per-second 60",
     "plan --budget 100 --output plan.json",
@@ -266,6 +267,14 @@ def test_a_command_that_went_away_names_one_that_works(isocompute: Command, old:
     options = [word for word in words if word.startswith("--")]
     text = isocompute(words[0], "--help").stdout
     assert all(option in text for option in options)
+
+
+def test_an_option_of_other_commands_names_them(isocompute: Command) -> None:
+    done = isocompute("audit", "runs.csv", "--budget", "3M")
+    assert done.returncode == 2
+    named = re.findall(r"\w+", done.stderr.partition("--budget")[2])
+    assert {"allocate", "next"} <= {*named}
+    assert "bounds" not in named
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,13 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
     result = ok(isocompute("next", "--budget", "3M", "--model", "some/model"))
     commands = [line for line in result.stdout.splitlines() if line.startswith("isocompute ")]
     assert len(commands) >= 4
+    # The plan of the whole budget lies under its usual name.
+    (tmp_path / "plan.json").write_text("mine")
     for line in commands:
         ok(isocompute(*shlex.split(line)[1:]))
     scripts = list(tmp_path.glob("next-*.sh"))
     assert len(scripts) == len(commands) - 1
+    assert (tmp_path / "plan.json").read_text() == "mine"
     for script in scripts:
         # Without several evaluations no curve can be fitted to a run.
         text = script.read_text()

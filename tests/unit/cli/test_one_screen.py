@@ -119,6 +119,10 @@ def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
     assert any(line.startswith("approval") and approval.label in line for line in lines)
     next_ = [line.split()[2] for line in lines if line.startswith("next: ")]
     assert next_ == [{"do-not": "next"}.get(kind, "launch")]
+    if (kind, shlex.split(command)[0]) == ("do-not", "allocate"):
+        warned = ok(isocompute("launch", "plan.json", "--model", "some/model")).stdout
+        (words,) = re.findall(r"isocompute (next RUNS [^,\n]*)", warned)
+        ok(isocompute(*shlex.split(words.replace("RUNS", "pilot.csv"))))
 
 
 @pytest.mark.parametrize("mode", ["expected", "conservative"])
@@ -209,7 +213,7 @@ def test_a_saved_plan_names_the_command_that_shows_its_script(isocompute: Comman
 
 
 @pytest.mark.usefixtures("pilot_csv")
-def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> None:
+def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command, tmp_path: Path) -> None:
     words = ("allocate", "pilot.csv", "--budget", "10M")
     brief, whole, document = (isocompute(*words, *flag).stdout for flag in ((), ("-v",), ("--json",)))
     plan = json.loads(document)
@@ -220,6 +224,10 @@ def test_what_the_screen_leaves_out_is_there_on_request(isocompute: Command) -> 
     assert order == sorted(order, reverse=True)
     assert "backtest" in whole
     assert "backtest" not in brief
+    # In Python flags stand with their arguments.
+    told = iso.Planner(iso.fit(iso.RunSet.read(tmp_path / "pilot.csv"))).allocate("10M").summary()
+    assert "(recipe=)" in told
+    assert not re.search(r"\w=\)", whole)
 
 
 def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:

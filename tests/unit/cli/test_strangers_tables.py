@@ -164,6 +164,13 @@ def test_a_missing_column_is_answered_with_the_command_that_works(isocompute: Co
     refused = isocompute("fit", "t.csv", "--draws", 20)
     assert refused.returncode == 1
     ok(isocompute(*next_of(refused)))
+    # A question that can do without n and B_p gets the same names of columns.
+    words = next_of(isocompute("status", "t.csv"))
+    assert words[2:] == next_of(refused)[4:]
+    assert "isocompute doctor" not in ok(isocompute(*words)).stdout
+    lacking = ok(isocompute("status", "t.csv", "--rename", "iteration=step", "--rename", "G=n")).stdout
+    asked = lacking.splitlines()[-1].partition("isocompute ")[2]
+    assert next_of(isocompute(*shlex.split(asked)))[-1] == "batch_size=problems_per_batch"
     absent = isocompute("audit", "t.csv", *next_of(refused)[2:], "--metric", "avg@5")
     assert absent.returncode != 0
 

@@ -271,7 +271,7 @@ def test_what_can_never_work_is_refused_at_once(isocompute: Command, tmp_path: P
         ("run.jsonl --on-alert ' '", "--on-alert"),
         ("run.jsonl --plan none.json", "none.json"),
         ("run.jsonl --plan prior.json", "prior"),
-        ("run.jsonl --state run.jsonl/state.json", "run.jsonl"),
+        ("run.jsonl --state run.jsonl/state.json", "another file with --state"),
         ("rnus/first/log.jsonl", "folder rnus/first does not exist"),
         ("'rnus/*.csv'", "folder rnus does not exist"),
         ("notes.docx/log.jsonl", "folder notes.docx is a file, not a folder"),

@@ -15,7 +15,8 @@ SPEED = Throughput(
 
 
 def test_a_worked_example_in_every_unit() -> None:
-    # One step of 4096: 20 s + 64 s = 84 s; 150 steps take 3.5 h. 300 x 4 responses at steps 0, 10, ..., 150: 16 x 18.75 s.
+    # One step of 4096: 20 s + 64 s = 84 s; 150 steps take 3.5 h. 300 x 4 responses at steps 0, 10, ..., 150 take 16 x
+    # 18.75 s.
     # On 8 GPUs at $2.5.
     pricing, hours = Pricing(Budget(usd=72), SPEED), 3.5 + 300 / 3600
     assert pricing.all_costs(4096, 150) == pytest.approx(
@@ -87,3 +88,12 @@ def test_what_is_missing_to_translate_a_budget_is_named(
     with pytest.raises(PlanError) as caught:
         Pricing(budget, throughput)
     assert f"Throughput({named}=...)" in (caught.value.hint or "")
+
+
+def test_a_named_gpu_is_no_speed() -> None:
+    said: list[str] = []
+    for text in ("10 GPU-hours", "10 GPU-hours on 8xANY"):
+        with pytest.raises(PlanError) as caught:
+            Pricing(Budget.parse(text), None)
+        said.append(caught.value.message)
+    assert "name of a GPU" in said[1].removeprefix(said[0])

@@ -238,6 +238,14 @@ def test_any_tree_of_scalars_reads_back_equal(tree: dict[str, object]) -> None:
     assert repr(read_yaml(write_yaml(tree), "x").data) == repr(tree)
 
 
+def test_a_list_that_is_too_long_for_a_line_has_one_for_each_item() -> None:
+    tree = {"about": {"runs": [f"run {i}" for i in range(50)], "few": [1, 2]}}
+    written = write_yaml(tree)
+    assert max(map(len, written.splitlines())) <= 120
+    assert "few: [1, 2]" in written
+    assert read_yaml(written, "x").data == tree
+
+
 FILES = sorted((Path(__file__).parents[3] / "specs").glob("*.yaml"))
 VALID: dict[str, Any] = {
     "name": "s",

@@ -12,7 +12,7 @@ import pytest
 
 from isocompute_sdk import RunSet
 from isocompute_sdk.errors import RecordError, SpecError
-from isocompute_sdk.ingest import RunMap, propose, read_mapped
+from isocompute_sdk.ingest import RunMap, diagnose, propose, read_mapped
 from isocompute_sdk.ingest.stores.saved_config import read_config
 from tests.unit.ingest.finding.test_run_folders import RUN
 from tests.unit.ingest.log_files import OPENRLHF, every, write_events, write_hydra, write_verl
@@ -164,6 +164,9 @@ def test_sizes_that_names_state_are_proposed_and_have_to_be_confirmed(
     asked = {question.field for question in mapping.open_questions()}
     assert ("names" in asked) == (sizes[0][0] is not None)
     assert asked
+    # What the doctor shows and no command takes is marked.
+    shown = [(one.group_size, one.problems_per_batch) for one in diagnose(tmp_path).runs]
+    assert shown == [tuple("?" if size is None else f"{size}?" for size in pair) for pair in sizes]
 
 
 def test_thirty_runs_are_read_with_one_confirmation_and_tables_join_them(tmp_path: Path) -> None:
