@@ -77,6 +77,9 @@ def test_runs_in_percent_beside_shares_are_refused_by_name_unless_they_have_no_r
 
     with pytest.raises(iso.FitError, match="other look like shares of 1, hundred like percent"):
         iso.fit(beside(1.0), bounds=bounds, draws=4)
+    stray = run_of(np.where(STEPS == 40, 45.0, saturating(STEPS)), STEPS, "stray")
+    with pytest.raises(iso.FitError, match="'stray', C ="):
+        iso.fit(run_of(saturating(STEPS), STEPS).concat(stray))
     with pytest.raises(iso.FitError, match="tiny part"):
         iso.forecast(beside(1.0), "other", bounds=(0, 100))
     for scale in (0.0, 2.0):
