@@ -141,7 +141,7 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
         ),
         "check": (
             "Approve with a check",
-            f"if the plan costs more than {NO_CHECK} x the largest run at its n, or goes past the collapse of one: "
+            f"if the plan costs more than {NO_CHECK} x the largest run at its n, or goes past the fall of one: "
             "stop if the evaluation named measures less than is said there, as one run in ten does by chance",
         ),
         "part": (
