@@ -386,8 +386,8 @@ def _refuse_contradiction(log: RunLog, found: Resolved) -> None:
     raise RecordError(
         f"{log.source}: run {log.name!r}: n x B_p = {n} x {problems} = {n * problems} rollouts of a batch, but every "
         f"one logged {counted[0]} = {counted[1]}; accepted: an n and a B_p whose product is {counted[1]}",
-        "Correct n or B_p: group_size=..., problems_per_batch=...",
-    ).in_shell("Correct n or B_p: --set group_size=... --set problems_per_batch=...")
+        "Correct group_size (n) or problems_per_batch (B_p).",
+    )
 
 
 def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
