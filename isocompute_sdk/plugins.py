@@ -6,9 +6,11 @@ a broken plug-in does not affect the others.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from isocompute_sdk.errors import IsoComputeError, did_you_mean
@@ -27,7 +29,7 @@ class Plugins:
 
     def names(self) -> tuple[str, ...]:
         """Sorted names of all that are registered, without importing them."""
-        return tuple(sorted({entry.name for entry in entry_points(group=self.group)}))
+        return tuple(sorted(_registered(self.group, tuple(sys.path)).names))
 
     def load(self, name: str, make: Callable[[Any], object] = lambda found: found) -> tuple[object, str]:
         """Import the plug-in that is registered as `name`.
@@ -39,7 +41,7 @@ class Plugins:
             IsoComputeError: of the class `error`: no entry point or several have that name, or importing or making it
                 fails (the cause is chained).
         """
-        found = list(entry_points(group=self.group, name=name))
+        found = list(_registered(self.group, tuple(sys.path)).select(name=name))
         if not found:
             names = self.names()
             raise self.error(
@@ -59,6 +61,12 @@ class Plugins:
                 f"{self.kind} {name!r} ({origin}) cannot be loaded: {type(error).__name__}: {error}",
                 f"Install or repair {_package(found[0])}, with the extras it needs.",
             ) from error
+
+
+@lru_cache(maxsize=16)
+def _registered(group: str, _path: tuple[str, ...]) -> EntryPoints:
+    """What is installed on a search path: to look through all packages takes long."""
+    return entry_points(group=group)
 
 
 def _origin(entry: EntryPoint) -> str:

@@ -27,7 +27,7 @@ settings.register_profile(
     "default",
     deadline=None,
     derandomize=bool(os.environ.get("CI")),
-    max_examples=25,
+    max_examples=15,
     suppress_health_check=slow_is_fine,
 )
 # New examples, many of them: HYPOTHESIS_PROFILE=nightly.
@@ -37,6 +37,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 # One worker for each core fills the machine: threads of libraries would only wait for each other.
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
     os.environ.setdefault(threads, "1")
+# Of which there is none: to look for one takes a fifth of the start of a program.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 # Tests start hundreds of short programs, which would compile the same modules again and again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -46,6 +48,8 @@ gc.disable()
 os.environ["TESTS_PROCESS"] = str(os.getpid())
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+FITS_KEPT = {"assistant", "auditing", "campaigns", "cli", "documents", "planning", "plots", "reporting"}
+"""Folders of tests of what is made of fits."""
 
 
 def pytest_collection_finish() -> None:
@@ -141,9 +145,26 @@ def fits_kept(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, fitted_once: dict[str, Callable[..., object]]
 ) -> None:
     """Tests of what is made of fits do not fit the same runs again."""
-    if request.path.parent.name in {"auditing", "cli", "documents", "planning", "plots", "reporting"}:
+    if request.path.parent.name in FITS_KEPT:
         for name, fit in fitted_once.items():
             monkeypatch.setattr(f"isocompute_sdk.api.{name}", fit)
+
+
+@pytest.fixture(autouse=True)
+def pictures_plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of what stands beside pictures do not lay them out, and the slider of their pages has few budgets.
+
+    Layout and all budgets are for tests of figures, and for the pages that tests of the report share.
+    """
+    if request.path.parent.name in {"auditing", "campaigns", "cli", "integration", "reporting"}:
+
+        def unlaid(size: tuple[float, float]) -> object:
+            from matplotlib.figure import Figure
+
+            return Figure(figsize=size)
+
+        monkeypatch.setattr("isocompute_sdk.plots.style._figure", unlaid)
+        monkeypatch.setattr("isocompute_sdk.reporting.material.STEPS", 9)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -244,23 +245,29 @@ def _starts(at: Array, octaves: Array, x: LawVariable, rising: bool) -> list[Sta
     For a given slope and midpoint the law is linear in L and b, so a fine grid is cheap. Bands whose best value is
     far above the overall best are dropped.
     """
-    low, high = float(at.min()), float(at.max())
+    bounds = min(0.0, float(octaves.min())), max(B_MAX, float(octaves.max())) + L_MAX
+    found: list[Start] = []
+    for k_G, middle_G, missing_GT in _grids(tuple(at.tolist()), x, rising):
+        best = project(missing_GT, octaves, bounds)
+        k, middle = float(k_G[best.grid_index]), float(middle_G[best.grid_index])
+        found.append((best.rise, k, middle, best.plateau - best.rise))
+    losses = {start: float(np.std(sigmoid(at, *start) - octaves)) for start in found}
+    least = min(losses.values())
+    return [start for start, loss in losses.items() if loss <= 1.5 * least]
+
+
+@lru_cache(maxsize=1)
+def _grids(at: tuple[float, ...], x: LawVariable, rising: bool) -> list[tuple[Array, Array, Array]]:
+    """k, midpoint and 1 - S at the x values of every band and third; the same x values come again and again."""
+    low, high = min(at), max(at)
     width, limit = high - low, steepest(x, low, high)
     slopes = np.geomspace(0.3 / width, 0.95 * limit, 25)
     signed = slopes if rising else np.r_[slopes, -slopes]
     k_G, middle_G = (a.ravel() for a in np.meshgrid(signed, np.linspace(low - 0.3 * width, high + 0.3 * width, 60)))
-    missing_GT = 1.0 - sigmoid(at[None, :], 1.0, k_G[:, None], middle_G[:, None], 0.0)
-    bounds = min(0.0, float(octaves.min())), max(B_MAX, float(octaves.max())) + L_MAX
+    missing_GT = 1.0 - sigmoid(np.array(at)[None, :], 1.0, k_G[:, None], middle_G[:, None], 0.0)
     parts = [np.isin(np.abs(k_G), band) for band in np.array_split(slopes, 5)]
     parts += [np.isin(middle_G, third) for third in np.array_split(np.unique(middle_G), 3)]
-    found: list[Start] = []
-    for part in parts:
-        best = project(missing_GT[part], octaves, bounds)
-        index = np.flatnonzero(part)[best.grid_index]
-        found.append((best.rise, float(k_G[index]), float(middle_G[index]), best.plateau - best.rise))
-    losses = {start: float(np.std(sigmoid(at, *start) - octaves)) for start in found}
-    least = min(losses.values())
-    return [start for start, loss in losses.items() if loss <= 1.5 * least]
+    return [(k_G[part], middle_G[part], missing_GT[part]) for part in parts]
 
 
 def _solve(at: Array, octaves: Array, starts: list[Start], x: LawVariable) -> list[AllocationLaw]:

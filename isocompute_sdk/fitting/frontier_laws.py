@@ -104,14 +104,20 @@ def _explained(octaves: Array, *, increasing: bool) -> float:
     if total == 0:
         return 1.0
     rising = octaves if increasing else -octaves
-    # At each place the largest, over first points, of the least mean, over last points. scipy's isotonic_regression is
-    # the same; its import takes as long as a fit.
-    to, place = np.append(0.0, np.cumsum(rising)), np.arange(len(rising))
+    return 1 - float(np.sum((rising - nearest_rising(rising)) ** 2)) / total
+
+
+def nearest_rising(values: Array) -> Array:
+    """The values that never fall and are nearest by least squares.
+
+    scipy's `isotonic_regression` is the same; its import takes as long as a fit.
+    """
+    # At each place the largest, over first points, of the least mean, over last points.
+    to, place = np.append(0.0, np.cumsum(values)), np.arange(len(values))
     count = place[None, :] - place[:, None] + 1
     mean = np.where(count > 0, (to[None, 1:] - to[:-1, None]) / np.maximum(count, 1), np.inf)
     least = np.minimum.accumulate(mean[:, ::-1], axis=1)[:, ::-1]
-    fitted = np.max(np.where(count > 0, least, -np.inf), axis=0)
-    return 1 - float(np.sum((rising - fitted) ** 2)) / total
+    return np.max(np.where(count > 0, least, -np.inf), axis=0)
 
 
 POINTS_PER_DECADE = 24

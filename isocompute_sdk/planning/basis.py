@@ -74,7 +74,7 @@ class Basis:
             "hardware": plan.hardware,
             "recipe": plan.recipe if given or plan.fits.method not in FITTED else None,
             "throughput": plan.throughput,
-            "evaluation": plan.evaluation,
+            "evaluation": plan.asked_evaluation,
             "model": plan.model,
             "allow_other_model": True,
             "allow_off_policy": True,

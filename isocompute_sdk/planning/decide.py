@@ -42,17 +42,7 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     """The best executable allocation within the budget, and what to run before it; see `Planner.allocate`."""
     if request.n_problems is not None and basis.fits.surface is not None:
         return decide(basis.for_problem_set(request.n_problems), replace(request, n_problems=None), search)
-    if not basis.allow_off_policy:
-        basis.inheritance.refuse_stale_runs()
-    resolved = resolve(basis, request)
-    sizes = resolved.sizes()
-    setups = enumerate_setups(resolved, sizes)
-    floor = basis.inheritance.recipe.min_problems_per_batch
-    if not setups[0].candidates and floor < resolved.limits.floor:
-        # No B_p that was run can be carried out, but the recipe allows a smaller one.
-        resolved = replace(resolved, limits=replace(resolved.limits, floor=floor))
-        setups = enumerate_setups(resolved, sizes)
-    choice = score(resolved, setups)
+    resolved, sizes, choice = _choose(basis, request)
     plan = _plan_of(basis, resolved, choice)
     others = _other_metrics(basis, request)
     verdict, is_open = verdict_of(plan, choice.odds)
@@ -72,6 +62,27 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     if approval.kind == "do-not" and plan.last_half is not None and request.slots:
         approval = replace(approval, smaller=_smaller(basis, request, plan))
     return replace(plan, approval=approval)
+
+
+def unjudged(basis: Basis, request: Request) -> Plan:
+    """The plan of `decide` for a request without `n_problems`, with predictions only: for a search over budgets."""
+    resolved, _, choice = _choose(basis, request)
+    return _plan_of(basis, resolved, choice)
+
+
+def _choose(basis: Basis, request: Request) -> tuple[Resolved, list[int], Choice]:
+    """What is asked, the n that are compared, and the candidate chosen."""
+    if not basis.allow_off_policy:
+        basis.inheritance.refuse_stale_runs()
+    resolved = resolve(basis, request)
+    sizes = resolved.sizes()
+    setups = enumerate_setups(resolved, sizes)
+    floor = basis.inheritance.recipe.min_problems_per_batch
+    if not setups[0].candidates and floor < resolved.limits.floor:
+        # No B_p that was run can be carried out, but the recipe allows a smaller one.
+        resolved = replace(resolved, limits=replace(resolved.limits, floor=floor))
+        setups = enumerate_setups(resolved, sizes)
+    return resolved, sizes, score(resolved, setups)
 
 
 def _smaller(basis: Basis, request: Request, plan: Plan) -> float | None:
@@ -202,6 +213,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         notes=(),
         passport=fits.passport,
         evaluation=evaluation,
+        asked_evaluation=basis.evaluation,
         breakdown=bill.parts | spent,
         options=resolved.request.options,
         fits=fits,

@@ -86,6 +86,8 @@ class Plan(Sized, Saved):
     notes: tuple[Note, ...]
     evaluation: Evaluation
     """How the run is evaluated: as often as asked, within the share of cost allowed."""
+    asked_evaluation: Annotated[Evaluation, GIVEN_FIELDS] | None
+    """How evaluations were asked for; None for the default."""
     breakdown: Mapping[str, Mapping[str, float]]
     """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
     that the budget does not pay."""

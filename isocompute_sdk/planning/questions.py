@@ -19,7 +19,7 @@ from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Options, Request
 from isocompute_sdk.planning.basis import Basis
-from isocompute_sdk.planning.decide import decide
+from isocompute_sdk.planning.decide import decide, unjudged
 from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
 from isocompute_sdk.planning.plan_parts import Gain, Worth
 from isocompute_sdk.planning.pricing import amount_text
@@ -111,19 +111,18 @@ class PlansByBudget:
         return self.request.budget
 
     def plan(self, amount: float) -> Plan | None:
-        """The plan for an amount; None if it is too small for any."""
+        """The plan for an amount, with predictions only; None if it is too small for any."""
         if amount not in self._plans:
             self._plans[amount] = plan_if_enough(self._allocate, self.like.with_amount(amount))
         return self._plans[amount]
 
     def predicted(self, amount: float) -> Plan:
-        """The plan for an amount, with a predicted reward.
+        """The whole plan for an amount, with a predicted reward.
 
         Raises:
             PlanError: the amount is too small, or no reward can be predicted.
         """
-        plan = self._plans[amount] = self._allocate(self.like.with_amount(amount))
-        return with_reward(plan)
+        return with_reward(decide(self.basis, replace(self.request, budget=self.like.with_amount(amount), slots=0)))
 
     def smallest(self) -> float:
         """Smallest amount that pays for a plan, rounded up to whole rollouts or tokens.
@@ -148,7 +147,7 @@ class PlansByBudget:
         return estimate(drawn_D, self.level)
 
     def _allocate(self, budget: Budget) -> Plan:
-        return decide(self.basis, replace(self.request, budget=budget, slots=0))
+        return unjudged(self.basis, replace(self.request, budget=budget, slots=0))
 
 
 def with_reward(plan: Plan) -> Plan:
@@ -298,7 +297,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         i: _smallest(lambda amount, i=i: predicted(amount)[i] >= reward, least, most) if base < reward else None
         for i in ((0, 1, 2) if has_interval else (0,))
     }
-    plan = None if found[0] is None else plans.plan(found[0])
+    plan = None if found[0] is None else plans.predicted(found[0])
     gain = 0.0 if best is None else Gain(best, at_most[0] - best.reward, None, None).shown
     return BudgetFor(
         metric=fits.metric,

@@ -129,7 +129,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     # draws is neither, and verdicts by it go back and forth.
     is_open = near < DECIDED or bool(doubts)
     chances = _by_chance(fits, odds)
-    likeliest = "" if chances[0][0] in (n, *plan.about_equal) else _chances(plan, chances)
+    likeliest = "" if chances[0][0] in (n, *plan.about_equal) else _chances(plan, chances, odds)
     if not fits.doubts and loss <= equal and (tie := _tie(plan, equal)):
         what, left = ("", [likeliest, lost]) if is_open else (f"; {TAKE}", [likeliest])
         return Verdict("tie", tie + what, doubts, "; ".join(filter(None, left))), is_open
@@ -137,7 +137,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         sentence = f"n = {n} {'has the highest expected reward' if here == odds.best() else 'is near the best'}"
         if kind == "undecided":
             sentence = f"these runs cannot decide n: {sentence}"
-        return Verdict(kind, sentence, doubts, f"{_chances(plan, chances)}; {lost}"), True
+        return Verdict(kind, sentence, doubts, f"{_chances(plan, chances, odds)}; {lost}"), True
     best = float(odds.probability_best[here])
     sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance_text(best)}"
     if near < 1.0:
@@ -156,12 +156,16 @@ def _by_chance(fits: Fits, odds: GroupSizeOdds) -> list[tuple[int, float]]:
     return list(zip(sizes_N[order].tolist(), chance_N[order].tolist(), strict=True))
 
 
-def _chances(plan: Plan, chances: Sequence[tuple[int, float]]) -> str:
-    """The n that are best with 80 % probability together."""
+def _chances(plan: Plan, chances: Sequence[tuple[int, float]], odds: GroupSizeOdds) -> str:
+    """The n that are best with 80 % probability together; why the likeliest is not planned."""
     needed = int(np.searchsorted(np.cumsum([chance for _, chance in chances]), LEVEL - 1e-9)) + 1
     listed = [f"{n} ({chance_text(chance)})" for n, chance in chances[:needed]]
     before = f", ahead of {joined(listed[1:])}" if listed[1:] else ""
-    return f"n = {listed[0]} is most likely the best{_at_equal(plan)}{before}"
+    reward = dict(zip(odds.group_size.tolist(), odds.reward.tolist(), strict=True))
+    likeliest = chances[0][0]
+    less = round(reward[plan.group_size], 3) - round(reward.get(likeliest, np.nan), 3)
+    behind = f", but expected to reach {less:.3f} less" if likeliest != plan.group_size and less > 0 else ""
+    return f"n = {listed[0]} is most likely the best{_at_equal(plan)}{before}{behind}"
 
 
 def _at_equal(plan: Plan) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from isocompute_sdk import files
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.frontier_laws import nearest_rising
 from isocompute_sdk.phrases import short
 
 if TYPE_CHECKING:
@@ -316,6 +317,8 @@ def end_labels(ax: Axes, labels: Sequence[Label]) -> None:
     """
     from matplotlib.legend import Legend
 
+    if not labels:
+        return
     figure = ax.get_figure(root=True)
     assert figure is not None, "axes belong to a figure"
     if (layout := figure.get_layout_engine()) is not None:
@@ -336,13 +339,11 @@ def end_labels(ax: Axes, labels: Sequence[Label]) -> None:
 def spread(wanted: Sequence[float], heights: Sequence[float], room: float) -> list[float]:
     """Centres as near as possible to `wanted` (increasing) so that labels of these heights do not overlap.
 
-    Least squares under the order constraint (isotonic regression); kept within 0 to `room` if they fit.
+    Least squares under the order constraint; kept within 0 to `room` if they fit.
     """
-    from scipy.optimize import isotonic_regression
-
     height = np.asarray(heights, dtype=float)
     offset = np.concatenate([[0.0], np.cumsum((height[1:] + height[:-1]) / 2)])
-    free = isotonic_regression(np.asarray(wanted) - offset).x
+    free = nearest_rising(np.asarray(wanted) - offset)
     low, high = height[0] / 2, room - offset[-1] - height[-1] / 2
     return list(np.clip(free, low, max(low, high)) + offset)
 

@@ -30,7 +30,6 @@ from isocompute_sdk.records.grouping import choose_measure
 from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
-from isocompute_sdk.training.checks import model_option
 
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
 REACH = 3.0
@@ -160,7 +159,8 @@ class Material:
         if not self.plan_file:
             return self.asking(budget, command="next")
         borrowed = self.fits is not None and self.fits.method == "prior"
-        return f"isocompute next --prior {budget}{model_option(self.plan.model)}" if borrowed else ""
+        model = "" if self.plan.model is None else f" --model {quote(self.plan.model)}"
+        return f"isocompute next --prior {budget}{model}" if borrowed else ""
 
     def instead(self, option: str) -> str:
         """The command with another budget or reward; empty for a reward of a saved plan, whose page takes budgets."""

@@ -51,24 +51,14 @@ def watches(folders: Iterable[str | Path]) -> tuple[RunWatch, ...]:
 
     If a backend cannot be loaded here, progress is read from metrics.jsonl.
     """
-    loaded: dict[str, Backend | BackendError] = {}
     found: list[RunWatch] = []
     for folder in folders:
         try:
             spec = read_spec(folder)
         except IsoComputeError:
             spec = None  # RunWatch.status raises the error
-        if spec is None:
-            found.append(RunWatch(folder))
-            continue
-        if spec.backend not in loaded:
-            try:
-                loaded[spec.backend] = load(spec.backend)
-            except BackendError as error:
-                loaded[spec.backend] = error
-        backend = loaded[spec.backend]
-        if isinstance(backend, BackendError):
-            found.append(RunWatch(folder, remark=backend.message))
-        else:
-            found.append(follow(backend, folder))
+        try:
+            found.append(RunWatch(folder) if spec is None else follow(load(spec.backend), folder))
+        except BackendError as error:
+            found.append(RunWatch(folder, remark=error.message))
     return tuple(found)

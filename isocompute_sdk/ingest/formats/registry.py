@@ -34,12 +34,6 @@ def load(name: str) -> LogFormat:
         RecordError: nothing or more than one thing is registered under that name, its import fails (the cause is
             chained), or it is no `LogFormat` of that name.
     """
-    return _load(name, tuple(sys.path))
-
-
-@lru_cache(maxsize=64)
-def _load(name: str, path: tuple[str, ...]) -> LogFormat:
-    del path
     candidate, origin = _FORMATS.load(name)
     if not isinstance(candidate, LogFormat) or candidate.name != name:
         received = f"a format named {candidate.name!r}" if isinstance(candidate, LogFormat) else repr(candidate)[:60]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
@@ -67,6 +69,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     told = "" if approval is None else approval.reason
     texts = [text for text in (plan.verdict.sentence, plan.verdict.odds) if text not in ("", told)]
     more += [Paragraph(f"{before}{say.sentence(text)}") for text in texts]
+    more += [Paragraph(text) for text in [_cheapest(material, plan)] if text and outcome is None]
     more.append(Items("What this rests on", tuple(_rests_on(material, plan))))
     if material.assumed_budget:
         text = f"No budget was given: this page assumes {REACH:g} times the compute of the largest run. To set it:"
@@ -102,20 +105,27 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     tone = "neutral" if approval is None else TONES[approval.kind]
     decision, command = ("", "") if approval is None else _decision(material, plan, approval)
     sentence = f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}."
+    facts = [*_cost(material, plan), *_expected(plan), *_gained(plan), *today, *_lost(plan)]
     first = plan.next_runs
     if approval is not None and approval.kind == "do-not" and first is not None and first.runs:
-        more.insert(0, Paragraph(f"Without {'them' if first.runs[1:] else 'it'}: {sentence[0].lower()}{sentence[1:]}"))
-        sentence = (
-            f"Run first {named(first.runs)}: {say.amount(first.cost, first.unit)}, {first.share:.1%} of the budget. "
-        )
-        sentence += "Then plan again with them."
+        runs, them = ("these runs", "them") if first.runs[1:] else ("this run", "it")
+        sentence = f"Run first {named(first.runs)}. Then plan again with {them}."
+        facts = [
+            Fact(f"Cost of {runs}", say.amount(first.cost, first.unit), f"{100 * first.share:.1f} % of the budget"),
+            Fact(
+                f"The plan without {them}",
+                f"n = {plan.group_size}",
+                f"B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}; the rest is about that plan",
+            ),
+            *facts,
+        ]
     return Answer(
         tone=tone,
         label=VERDICTS[plan.verdict.kind] if approval is None else approval.label,
         sentence=sentence,
         decision=decision,
         command=command,
-        facts=(*_cost(material, plan), *_expected(plan), *_gained(plan), *today, *_lost(plan)),
+        facts=tuple(facts),
         rule=() if approval is None else _rule(plan, approval),
         more=tuple(more),
     )
@@ -223,12 +233,14 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         )
     else:
         evaluations += " included"
-    share = "" if material.assumed_budget else f"{plan.cost / plan.budget.amount:.0%} of the budget; "
+    share = "" if material.assumed_budget else f"{100 * plan.cost / plan.budget.amount:.0f} % of the budget"
     part, until, whole = plan.approved_costs, "", dict.fromkeys(plan.costs, "")
     if plan.approved_cost:
         until = f" up to step {plan.approved_steps:,}"
         whole = {name: f"the whole plan: {say.amount(cost, name)}; " for name, cost in plan.costs.items()}
-    facts = [Fact(f"Cost{until}", say.amount(part[unit], unit), f"{whole[unit]}{share}{evaluations}")]
+    facts = [
+        Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {whole[unit]}{share}".removesuffix("; "))
+    ]
     if plan.wall_hours is None or plan.gpu_hours is None:
         missing = "add --rollouts-per-second, --step-overhead-seconds and --gpus; for dollars --usd-per-gpu-hour"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
@@ -329,6 +341,21 @@ def _lost(plan: Plan) -> list[Fact]:
     ]
 
 
+def _cheapest(material: Material, plan: Plan) -> str:
+    """Which of the n that are about equal costs least, where that is not the plan's; empty where prices are unknown."""
+    unit = next((unit for unit in ("usd", "gpu_hours") if unit in plan.costs), "")
+    if not unit or not plan.about_equal or material.planner is None or plan.budget.unit not in ("rollouts", "tokens"):
+        return ""
+    pricing = replace(material.planner.pricing(plan.budget), throughput=plan.throughput)
+    same = [one for one in plan.alternatives if one.group_size in plan.about_equal]
+    costs = {one.group_size: pricing.cost_in(unit, one.rollouts_per_batch, one.update_steps) for one in same}
+    n, cost = min(costs.items(), key=lambda one: one[1])
+    if cost >= plan.costs[unit]:
+        return ""
+    least, here = say.amount(cost, unit), say.amount(plan.costs[unit], unit)
+    return f"Of the n that are about equal, n = {n} costs least for the whole budget: {least}, the plan {here}."
+
+
 def _rests_on(material: Material, plan: Plan) -> list[str]:
     """What was assumed, and how far the runs reach."""
     texts = _rules(material, plan)
@@ -349,6 +376,9 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     known = plan.passport
+    if known is not None and known.best_at_edge is not None:
+        beyond = "smaller" if known.best_at_edge == "smallest" else "larger"
+        texts.append(f"The best n is the {known.best_at_edge} that was run: no {beyond} n was measured.")
     if known is not None and known.seeds_per_cell < 2:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
     if plan.reward_interval is not None:

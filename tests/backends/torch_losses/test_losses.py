@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch import Tensor
@@ -74,7 +74,6 @@ def bandit(theta_V: torch.Tensor, arm_R: torch.Tensor, temperature: float = 1.0)
     return (theta_V / temperature).log_softmax(-1)[arm_R].unsqueeze(-1)
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     seed=seeds,
     arms=st.integers(2, 6),
@@ -146,7 +145,6 @@ def test_a_hand_computed_group() -> None:
     assert group.zero_variance_share == 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(reward_PN=groups_of_rewards, seed=st.integers(0, 99), normalize=st.booleans())
 def test_missing_rewards_leave_the_others_as_if_they_had_never_been_sampled(
     reward_PN: np.ndarray, seed: int, normalize: bool
@@ -194,7 +192,6 @@ def kl(p_log_V: torch.Tensor, q_log_V: torch.Tensor) -> torch.Tensor:
     return (p_log_V.exp() * (p_log_V - q_log_V)).sum()
 
 
-@settings(max_examples=30, deadline=None)
 @given(seed=seeds)
 def test_k1_and_k3_are_unbiased_for_the_kl(seed: int) -> None:
     theta_V, reference_V = policies(seed)
@@ -203,7 +200,6 @@ def test_k1_and_k3_are_unbiased_for_the_kl(seed: int) -> None:
         torch.testing.assert_close(expected_loss(theta_V, reference_V, estimator), exact, rtol=1e-12, atol=1e-14)
 
 
-@settings(max_examples=30, deadline=None)
 @given(seed=seeds)
 def test_as_a_loss_k2_follows_the_kl_k3_the_reverse_kl_and_k1_nothing(seed: int) -> None:
     theta_V, reference_V = policies(seed)
@@ -227,7 +223,6 @@ def test_estimates_are_those_of_a_hand_computed_token(estimator: Estimator, valu
     torch.testing.assert_close(found_RT, torch.tensor([[value, 0.0]]))
 
 
-@settings(max_examples=30, deadline=None)
 @given(seed=seeds)
 def test_entropy_and_its_gradient_equal_the_closed_form_at_any_temperature(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -276,7 +271,6 @@ def brute_force(batch: Batch, reward_RT: torch.Tensor, gamma: float, lam: float)
     return out
 
 
-@settings(max_examples=50, deadline=None)
 @given(seed=seeds, gamma=st.floats(0, 1), lam=st.floats(0, 1))
 def test_gae_equals_the_brute_force_sum(seed: int, gamma: float, lam: float) -> None:
     batch = random_batch(seed)

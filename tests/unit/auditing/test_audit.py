@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from isocompute_sdk import Audit, RecordError, RunSet, audit, fit, sweeps
+from isocompute_sdk import Audit, RecordError, RunSet, audit, fit
 from isocompute_sdk.auditing import GroupAudit
 from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.plots import plot_group
-from tests.unit.sweeps import codes
+from tests.unit.sweeps import codes, recorded
 
 END = 4e6
 
@@ -47,7 +47,7 @@ def only(found: Audit) -> GroupAudit:
 
 @pytest.mark.parametrize("name", ["qwen2.5-7b-easy", "llama-3.1-8b-easy", "mul31-easy"])
 def test_doubts_and_what_goes_together_with_n_are_told_as_by_fits(name: str) -> None:
-    (runs,) = (one.runs for one in sweeps() if one.name == name)
+    runs = recorded(name)
     group, fits = only(audit(runs)), fit(runs)
     assert {*fits.doubts} <= codes(group)
     assert ("group-size-confounded" in codes(group)) == ("group-size-confounded" in codes(fits))

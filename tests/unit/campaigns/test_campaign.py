@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +17,12 @@ from isocompute_sdk.errors import PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Data, Recipe, Study, Sweep
-from tests.packages import note_installed
 from tests.processes import wait_for
 from tests.studies import make_study as small_study
 
 FAST = LocalExecutor(max_parallel=4, poll_seconds=0.05)
 STAGES = ("sweep", "fit", "allocate", "train", "compare", "refit")
 FILES = ("campaign.json", "study.yaml", "fits.json", "plan.json", "comparison.json", "refit.json")
-SOURCE = Path(__file__).parents[1] / "curve_backend.py"
-
-
-@pytest.fixture(scope="module")
-def plugins(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
-    """The backend `curve`, installed as pip would leave it on disk."""
-    place = tmp_path_factory.mktemp("site")
-    shutil.copy(SOURCE, place / "curve_backend.py")
-    note_installed(place, "curve", entries={"isocompute.backends": {"curve": "curve_backend:CurveBackend"}})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(place)
-        patch.setenv("PYTHONPATH", str(place))
-        yield place
-    sys.modules.pop("curve_backend", None)
 
 
 STAGES_SEEN: list[str] = []

@@ -1,4 +1,4 @@
-"""Campaigns whose pilot is chosen while it goes on, on simulated tasks with real processes."""
+"""Campaigns whose pilot is chosen while it goes on, on reward curves with real processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Study
 from isocompute_sdk.tolerances import MIN_UPDATES
 from tests.studies import make_study
-from tests.unit.curve_backend import CurveBackend
+from tests.unit.curve_backend import CurveBackend, LongerCurveBackend
 
 BUDGET = 300_000
 
@@ -31,10 +31,10 @@ BUDGET = 300_000
 def study(**changes: Any) -> Study:
     values: dict[str, Any] = {
         "name": "auto",
-        "model": "simulation/easy-1",
+        "model": "tiny",
         "recipe": {"preset": "easy", "min_problems_per_batch": 8},
         "budget": BUDGET,
-        "options": {"task": "easy", "task_seed": 1, "scale": 60_000},
+        "backend": "curve",
         "pilot": {"slots": 3, "largest_share": 0.15},
     }
     return make_study(**{**values, **changes})
@@ -44,6 +44,7 @@ def make(folder: Path, **changes: Any) -> Campaign:
     values: dict[str, Any] = {
         "study": study(),
         "folder": folder,
+        "backend": LongerCurveBackend(),
         "executor": LocalExecutor(3, poll_seconds=0.05),
         "fit_options": {"draws": 20},
     }
@@ -94,6 +95,7 @@ def test_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(whole: tu
     assert fitted == {status.run_id for status in statuses}
 
 
+@pytest.mark.usefixtures("plugins")
 def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
     seen = overview(whole[0])
     assert seen is not None
@@ -112,10 +114,10 @@ def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
 
 
 def test_a_pilot_that_learns_nothing_stops_before_the_plan(tmp_path: Path) -> None:
-    sick = study(backend="curve", model="tiny", options={"flat": "all"})
+    sick = study(options={"flat": "all"})
     for _ in range(2):
         with pytest.raises(BackendError, match="learned nothing"):
-            make(tmp_path / "out", study=sick, backend=CurveBackend()).run()
+            make(tmp_path / "out", study=sick).run()
     assert [one.what for one in read_decisions(tmp_path / "out")] == ["round"]
 
 
@@ -168,7 +170,7 @@ def test_a_round_of_which_little_is_left_to_save_is_not_looked_at(
 
 
 def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> None:
-    plain = study(backend="curve", model="tiny", options={}, pilot={"slots": 3, "largest_share": 0.25, "seed": 2})
+    plain = study(pilot={"slots": 3, "largest_share": 0.25, "seed": 2})
     outcome = make(tmp_path / "out", study=plain, backend=CurveBackend()).run()
     taken = read_decisions(tmp_path / "out")
     assert not any(one.what == "look" for one in taken)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from isocompute_sdk.specs import Study
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import run_folder
 from tests.studies import make_study
+from tests.unit.curve_backend import LongerCurveBackend
 
 FAST = LocalExecutor(max_parallel=2, poll_seconds=0.05)
 SIMULATOR = registry.load("simulator")
@@ -65,28 +67,28 @@ def test_an_edit_is_accepted_only_where_it_spoils_nothing_that_was_run(
 
 
 def test_an_edited_sweep_lists_all_its_changes_and_keeps_what_was_run(tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "edited"
+    folder, backend, curves = tmp_path / "runs" / "edited", LongerCurveBackend(), partial(study, options={})
     carry_out(
-        study().expand(),
-        SIMULATOR,
+        curves().expand(),
+        backend,
         FAST,
         tmp_path,
-        before=lambda: update_study(study(), folder, tmp_path, SIMULATOR),
+        before=lambda: update_study(curves(), folder, tmp_path, backend),
     )
     kept = (folder / STUDY_FILE).read_bytes()
     with pytest.raises(RecordError) as refused:
-        update_study(study(model="other", budget=400_000), folder, tmp_path, SIMULATOR)
+        update_study(curves(model="other", budget=400_000), folder, tmp_path, backend)
     for part in ("model", "'simulation'", "'other'", "budget.rollouts", "200000", "400000"):
         assert part in refused.value.message
     assert (folder / STUDY_FILE).read_bytes() == kept
-    more = study(sweep={**SWEEP, "seeds": [0, 1], "rollouts": 81_920})
-    assert set(update_study(more, folder, tmp_path, SIMULATOR)) == {
+    more = curves(sweep={**SWEEP, "seeds": [0, 1], "rollouts": 81_920})
+    assert set(update_study(more, folder, tmp_path, backend)) == {
         "sweep.seeds",
         "sweep.rollouts",
     }
-    carry_out(more.expand(), SIMULATOR, FAST, tmp_path)
+    carry_out(more.expand(), backend, FAST, tmp_path)
     statuses = [store.RunWatch(tmp_path / run_folder(run)).status() for run in more.expand()]
     assert {(status.state, status.rollouts) for status in statuses} == {("finished", 81_920)}
-    shorter = study(sweep={**SWEEP, "rollouts": 20_480})
+    shorter = curves(sweep={**SWEEP, "rollouts": 20_480})
     with pytest.raises(RecordError, match="update_steps"):
-        carry_out(shorter.expand(), SIMULATOR, FAST, tmp_path)
+        carry_out(shorter.expand(), backend, FAST, tmp_path)

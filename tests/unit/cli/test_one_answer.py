@@ -44,7 +44,9 @@ def asked(isocompute: Command, command: str) -> dict[str, Any]:
     return found["fits"]["avg@4"] if command == "fit" else found
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 2, 3]
+)
 def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
     seed: int, isocompute: Command, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ import isocompute_sdk as iso
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.laws import measured_easy
 from tests.processes import ok
+from tests.unit.sweeps import recorded
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LINES, COLUMNS = 24, 80
@@ -102,7 +103,7 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command,
 @pytest.mark.parametrize(
     ("command", "kind"),
     [
-        ("allocate 'my runs.csv' --budget 7.5M", "approve"),
+        ("allocate 'my runs.csv' --budget 7.5M", "part"),
         ("allocate 'my runs.csv' --budget 30M", "part"),
         ("allocate pilot.csv --budget 10M", "do-not"),
         ("plan --budget 3M --update-steps 1000 --rollouts-per-batch 3000", "do-not"),
@@ -126,16 +127,14 @@ def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
 
 @pytest.mark.parametrize("mode", ["expected", "conservative"])
 def test_next_names_the_run_that_the_plan_says_to_make_first(isocompute: Command, tmp_path: Path, mode: str) -> None:
-    (sweep,) = (one for one in iso.sweeps() if one.name == "trl-sort")
-    sweep.runs.to_polars().write_csv(tmp_path / "sort.csv")
+    runs = recorded("trl-sort").to_polars()
+    runs.write_csv(tmp_path / "sort.csv")
     words = ("sort.csv", "--budget", "640k", "--mode", mode, "--json")
     plan, first = (json.loads(ok(isocompute(command, *words)).stdout) for command in ("allocate", "next"))
     assert plan["next_runs"]["runs"] == first["runs"]
     assert first["runs"]
     # What was not run is not planned then, so that no run can make it so.
-    assert mode == "expected" or {run["group_size"] for run in first["runs"]} <= set(
-        sweep.runs.to_polars()["group_size"]
-    )
+    assert mode == "expected" or {run["group_size"] for run in first["runs"]} <= set(runs["group_size"])
 
 
 @pytest.mark.usefixtures("runs_csv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from isocompute_sdk.cli.listing import DOCUMENTS, SCHEMAS, schema_of
 from tests.processes import ok
 from tests.unit.cli.test_commands import Command
+
+schema = cache(schema_of)
 
 
 def table(path: Path) -> Path:
@@ -73,14 +76,14 @@ OLD_NAMES = {"torch-run"}
 
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_every_schema_is_one(kind: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(schema_of(kind))
+    jsonschema.Draft202012Validator.check_schema(schema(kind))
 
 
 def test_every_document_of_the_package_has_a_schema(repository: Path) -> None:
     sources = [path.read_text() for path in (repository / "isocompute_sdk").rglob("*.py") if path.stem != "documents"]
     declared = {kind for text in sources for kind in re.findall(r'^\w+ = Document\(\s*"([a-z-]+)"', text, re.MULTILINE)}
     assert len(declared) > 5
-    served = {schema_of(kind)["properties"]["kind"]["const"] for kind in DOCUMENTS}
+    served = {schema(kind)["properties"]["kind"]["const"] for kind in DOCUMENTS}
     assert declared - OLD_NAMES == served
 
 
@@ -96,7 +99,7 @@ def test_saved_plans_fits_and_audits_meet_their_schemas(isocompute: Command, tmp
     ok(isocompute("audit", "runs.csv", "--output", "audit.json"))
     for kind in ("fits", "plan", "audit"):
         saved: dict[str, Any] = json.loads((tmp_path / f"{kind}.json").read_text())
-        check = jsonschema.Draft202012Validator(schema_of(kind))
+        check = jsonschema.Draft202012Validator(schema(kind))
         assert [error.json_path for error in check.iter_errors(saved)] == []
         for damaged in ({**saved, "schema_version": "2"}, {**saved, "notes": 3}, {**saved, "unknown": 1}):
             assert not check.is_valid(damaged), kind

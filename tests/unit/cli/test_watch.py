@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -122,6 +123,26 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         print((tmp_path / "stderr.txt").read_text())
 
 
+@pytest.fixture
+def between_looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Does these things in place of the pauses between looks, and then interrupts."""
+
+    class Pauses:
+        def __init__(self, *steps: Callable[[], object]) -> None:
+            self.steps = iter(steps)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(time, name)
+
+        def sleep(self, _: float) -> None:
+            next(self.steps, interrupt)()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    return lambda *steps: monkeypatch.setattr(alert_command, "time", Pauses(*steps))
+
+
 def test_a_run_that_falls_ill_while_it_is_watched_is_told_once(
     watching: Callable[..., subprocess.Popen[str]], recorder: Path, tmp_path: Path
 ) -> None:
@@ -182,7 +203,7 @@ def test_a_restart_tells_nothing_twice_and_a_run_that_began_again_is_told_again(
 
 
 def test_a_log_that_no_longer_grows_ends_the_watch_and_one_that_does_not(
-    isocompute: Command, watching: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    isocompute: Command, between_looks: Callable[..., None], tmp_path: Path
 ) -> None:
     for name in ("done.jsonl", "going.jsonl"):
         write(tmp_path / name, 60, sick_from=40)
@@ -194,10 +215,10 @@ def test_a_log_that_no_longer_grows_ends_the_watch_and_one_that_does_not(
     *alerts, last = [json.loads(text) for text in ended.stdout.splitlines()]
     assert alerts
     assert (last["kind"], last["runs"]) == ("watch", 1)
-    process = watching("going.jsonl", "done.jsonl", "--interval", 0.1, "--json")
-    assert process.stdout is not None
-    process.stdout.readline()
-    assert process.poll() is None
+    looks: list[int] = []
+    between_looks(*[lambda: looks.append(1)] * 3)
+    assert isocompute("status", "going.jsonl", "done.jsonl", "--json", "--watch").returncode == 0
+    assert len(looks) == 3
 
 
 def test_names_of_runs_never_become_part_of_a_command(isocompute: Command, recorder: Path, tmp_path: Path) -> None:
@@ -268,28 +289,35 @@ def test_what_can_never_work_is_refused_at_once(isocompute: Command, tmp_path: P
 
 
 def test_a_run_that_begins_later_is_waited_for_and_logs_that_can_no_longer_be_read_are_an_alert(
-    watching: Callable[..., subprocess.Popen[str]], recorder: Path, tmp_path: Path
+    isocompute: Command, between_looks: Callable[..., None], recorder: Path, tmp_path: Path
 ) -> None:
-    heard, errors = tmp_path / "heard.jsonl", tmp_path / "stderr.txt"
-    (tmp_path / "first").mkdir()
-    write(tmp_path / "first" / "run.jsonl", 40, sick_from=20)
-    process = watching("first", "later", "--interval", 0.1, "--on-alert", command(recorder, heard))
-    wait_for(lambda: len(lines(heard)) == 1, process)
-    wait_for(lambda: ": later" in errors.read_text(), process)
-    (tmp_path / "later").mkdir()
-    write(tmp_path / "later" / "run.jsonl", 40, sick_from=20)
-    wait_for(lambda: len(lines(heard)) == 2, process)
-    (tmp_path / "later" / "run.jsonl").unlink()
-    wait_for(lambda: len(lines(heard)) == 3, process)
-    assert lines(heard)[2]["stdin"]["code"] == "log-damaged"
-    assert errors.read_text().count("waiting") == 1
-    # Readable again, then not: that is another alert.
-    write(tmp_path / "later" / "run.jsonl", 41, sick_from=20)
-    wait_for_a_look(tmp_path, process)
-    (tmp_path / "later" / "run.jsonl").write_text("this is no JSON\nat all\n")
-    wait_for(lambda: len(lines(heard)) == 4, process)
-    assert lines(heard)[3]["stdin"]["code"] == "log-damaged"
-    assert "run.jsonl" in lines(heard)[3]["stdin"]["message"]
+    first, later, heard = tmp_path / "first", tmp_path / "later" / "run.jsonl", tmp_path / "heard.jsonl"
+    first.mkdir()
+    write(first / "run.jsonl", 40, sick_from=20)
+    told: list[int] = []
+    fails = alert_command.BLIND
+
+    def look() -> None:
+        told.append(len(lines(heard)))
+
+    def begin() -> None:
+        later.parent.mkdir()
+        write(later, 40, sick_from=20)
+
+    between_looks(
+        *(look, begin),
+        *(look, later.unlink, *[look] * fails),
+        # Readable again, then not: that is another alert.
+        *(lambda: write(later, 41, sick_from=20), look),
+        *(lambda: later.write_text("this is no JSON\nat all\n"), *[look] * fails),
+    )
+    done = isocompute("status", "first", "later", "--on-alert", command(recorder, heard), "--watch")
+    assert told == [1, *[2] * fails, 3, 3, *[3] * (fails - 1), 4]
+    assert done.stderr.count("waiting") == 1
+    assert ": later" in done.stderr
+    found = [one["stdin"] for one in lines(heard)]
+    assert [one["code"] for one in found[2:]] == ["log-damaged", "log-damaged"]
+    assert "run.jsonl" in found[3]["message"]
 
 
 def test_runs_of_one_name_in_two_folders_are_two_runs_and_a_broken_log_hides_no_other(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk import FitError, Fits, FitsSet, fit, published, published_prior
@@ -29,7 +29,6 @@ def many(make_runs: Make) -> Fits:
 
 
 @given(log2_n=st.floats(3, 9))
-@settings(max_examples=40)
 def test_predictions_rise_with_compute_at_every_group_size(fits: Fits, log2_n: float) -> None:
     compute = np.geomspace(1, 1e12, 200)
     assert np.all(np.diff(fits.predict(compute, 2**log2_n).mean) >= -1e-12)

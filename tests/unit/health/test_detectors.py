@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import isocompute_sdk as iso
@@ -21,6 +21,7 @@ from isocompute_sdk.health.alerts import Alert, AlertBook
 from isocompute_sdk.health.detectors import detect, falls, findings
 from isocompute_sdk.health.findings import FALLS
 from isocompute_sdk.health.traces import gather
+from tests.unit.sweeps import recorded
 
 N, BP, UPDATES, EVERY = 16, 32, 300, 10
 
@@ -152,7 +153,7 @@ def test_a_fall_is_told_while_it_stands_and_its_peak_is_the_highest_evaluation_b
     ],
 )
 def test_a_fall_that_a_fit_leaves_out_is_told_and_raises_no_alarm_before_the_end(sweep: str, fell: list[str]) -> None:
-    (found,) = (one.runs for one in iso.sweeps() if one.name == sweep)
+    found = recorded(sweep)
     told = falls(found)
     assert sorted(run.removeprefix(f"{sweep}-160k-") for run in told) == fell
     alarmed = {run.run_id for run in gather(found) if FALLS.keys() & {one.code for one in detect(run, live=True)}}
@@ -256,7 +257,6 @@ def test_many_runs_give_one_note_per_code_and_each_run_its_own() -> None:
     assert not health.healthy
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(["entropy", "response_length", "gradient_norm", "train_reward"]),
     st.floats(1e-3, 1e4),
@@ -268,7 +268,6 @@ def test_a_run_in_which_nothing_changes_gives_no_note(name: str, level: float, c
     assert iso.check_health(runs(table(logged, np.full(count // 4 + 1, reward)))).notes == ()
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.sampled_from([*FAULTS, None]), st.integers(0, 5), st.integers(2, 4096))
 def test_the_size_of_a_batch_changes_no_verdict(fault: str | None, seed: int, scale: int) -> None:
     logged, validation = vitals(seed, fault, 80, 160), evaluations(17, seed=seed)
@@ -276,7 +275,6 @@ def test_the_size_of_a_batch_changes_no_verdict(fault: str | None, seed: int, sc
     assert [(f.code, f.severity, f.step) for f in plain] == [(f.code, f.severity, f.step) for f in scaled]
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.sampled_from(sorted(FAULTS)), st.integers(0, 5), st.integers(20, 160))
 def test_what_is_known_at_a_step_does_not_depend_on_what_comes_later(fault: str, seed: int, length: int) -> None:
     # Hence nothing is gained or lost by looking often: the false alarms of many looks are those of one.
@@ -297,7 +295,6 @@ WORSE = {
 }
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(sorted(WORSE)), st.integers(0, 5), st.integers(30, 100))
 def test_a_worse_run_is_alarmed_no_later(code: str, seed: int, at: int) -> None:
     name, factor = WORSE[code]
@@ -312,7 +309,6 @@ def test_a_worse_run_is_alarmed_no_later(code: str, seed: int, at: int) -> None:
     assert second.step <= first.step
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.floats(0.7, 1.0), st.floats(0.7, 1.0), st.integers(0, 5))
 def test_losing_more_of_the_gain_never_takes_an_alarm_back(one: float, other: float, seed: int) -> None:
     worse, better = sorted((one, other))

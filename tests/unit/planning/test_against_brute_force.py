@@ -169,7 +169,7 @@ def sizes(fits: Fits) -> list[int]:
 
 
 @given(case=cases(), mode=st.sampled_from(["expected", "conservative"]), spend=st.sampled_from(["worthwhile", "all"]))
-@settings(max_examples=120)
+@settings(max_examples=45)
 def test_plans_are_what_an_enumeration_allows(source: dict[str, Fits], case: Case, mode: str, spend: str) -> None:
     fits = source[case.source]
     case = case.with_floor_of(fits)
@@ -255,7 +255,6 @@ def check_refusal(case: Case, fits: Fits, refused: PlanError) -> None:
     source_name=st.sampled_from([EASY, HARD, f"{EASY}:joint", "data", "prior"]),
     factor=st.floats(1, 20),
 )
-@settings(max_examples=60)
 def test_more_rollouts_never_mean_a_smaller_group(
     source: dict[str, Fits], exponent: float, source_name: str, factor: float
 ) -> None:
@@ -265,7 +264,6 @@ def test_more_rollouts_never_mean_a_smaller_group(
 
 
 @given(exponent=st.floats(4.5, 8.5), source_name=st.sampled_from(["prior", "data"]))
-@settings(max_examples=40)
 def test_conservative_plans_never_take_a_larger_group_than_expected_ones_of_data(
     source: dict[str, Fits], exponent: float, source_name: str
 ) -> None:
@@ -279,7 +277,6 @@ def test_conservative_plans_never_take_a_larger_group_than_expected_ones_of_data
 
 
 @given(exponent=st.floats(5, 8), octaves=st.integers(0, 4))
-@settings(max_examples=40)
 def test_beyond_grid_opens_exactly_that_many_octaves(source: dict[str, Fits], exponent: float, octaves: int) -> None:
     plan = Planner(source["data"]).allocate(10**exponent, beyond_grid=octaves, spend="all")
     assert plan.group_size <= 512 * 2**octaves

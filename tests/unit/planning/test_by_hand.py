@@ -10,7 +10,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk import Budget, Fits, Hardware, Planner, Recipe, Throughput
 from isocompute_sdk.phrases import short
-from tests.unit.sweeps import Make, later_and_higher, noisy
+from tests.unit.sweeps import Make, later_and_higher, noisy, recorded
 
 EQUAL, NOTHING = 0.01, 0.0005
 """Rewards that count as equal, and what adds nothing, of a metric in 0 to 1."""
@@ -127,7 +127,7 @@ def test_rewards_that_were_seen_to_fall_end_a_run(flat: Fits, share: float, seen
 
 
 def test_a_decline_that_runs_of_this_n_did_not_show_says_how_far_they_went() -> None:
-    plan = Planner(iso.fit(next(one for one in iso.sweeps() if one.name == "llama-3.1-8b-easy").runs)).allocate("7.5M")
+    plan = Planner(iso.fit(recorded("llama-3.1-8b-easy"))).allocate("7.5M")
     (note,) = (one for one in plan.notes if one.code == "decline-within-budget")
     # The run of n = 8 fell, that of n = 16 went on to 500k.
     assert (plan.group_size, f"C = {short(499_829)}" in note.message) == (16, True)

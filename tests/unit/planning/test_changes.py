@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from isocompute_sdk import Fits, Plan, PlanError, Throughput
@@ -187,7 +187,6 @@ def test_a_batch_whose_speed_is_unknown_is_refused(plans: Plans) -> None:
         change_plan(plan, {"rollouts_per_batch": 4 * plan.rollouts_per_batch})
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(NAMES),
     st.fixed_dictionaries(

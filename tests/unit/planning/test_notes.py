@@ -13,6 +13,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Fits, FitsSet, Hardware, Note, Plan, Planner, Recipe
+from tests.unit.sweeps import recorded
 
 EASY = "qwen2.5-7b-instruct/guru-math-easy"
 Case = Callable[[dict[str, Fits]], Plan]
@@ -197,8 +198,7 @@ def test_many_passes_over_any_set_and_batches_beyond_all_that_were_studied_are_w
 
 
 def test_a_plateau_is_doubted_only_of_an_n_that_may_be_the_best() -> None:
-    (runs,) = (one.runs for one in iso.sweeps() if one.name == "mul31-hard")
-    fits = iso.fit(runs)
+    fits = iso.fit(recorded("mul31-hard"))
     plan = Planner(fits).allocate("1.2M")
     in_fits, in_plan = (
         {n for note in notes if note.code == "plateau-unidentified" for n, _ in note.data["configurations"]}

@@ -19,7 +19,7 @@ from isocompute_sdk.phrases import chance_text
 from isocompute_sdk.planning import change_plan
 from isocompute_sdk.planning.plan import VERDICTS
 from isocompute_sdk.reporting.wording import instead
-from tests.unit.sweeps import Make, codes, noisy
+from tests.unit.sweeps import Make, codes, noisy, recorded
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
 SIZES = (8, 32, 128)
@@ -143,7 +143,7 @@ def test_noisy_runs_name_the_group_sizes_that_may_be_best() -> None:
 
 @pytest.mark.parametrize("budget", ["5M", "50M"])
 def test_the_likeliest_n_is_named_also_where_it_is_not_about_equal_to_the_plan(budget: str) -> None:
-    (runs,) = (one.runs for one in iso.sweeps() if one.name == "mul31-hard")
+    runs = recorded("mul31-hard")
     plan = Planner(fit(runs)).allocate(budget, slots=0)
     assert plan.odds is not None
     best, n = max((one.odds.probability_best, one.group_size) for one in plan.alternatives if one.odds is not None)
@@ -153,7 +153,7 @@ def test_the_likeliest_n_is_named_also_where_it_is_not_about_equal_to_the_plan(b
 
 
 def test_the_octave_above_the_grid_is_named_as_a_rival_also_where_it_may_not_be_planned() -> None:
-    (runs,) = (one.runs for one in iso.sweeps() if one.name == "qwen2.5-7b-easy")
+    runs = recorded("qwen2.5-7b-easy")
     planner = Planner(fit(runs))
     told = [planner.allocate("4.08M", spend="all", slots=0, beyond_grid=n).verdict.odds for n in (0, 1)]
     for odds in told:
@@ -266,7 +266,7 @@ def test_a_difference_that_is_decided_is_no_near_tie() -> None:
     ids=["one n overtakes another", "many n about equal"],
 )
 def test_verdicts_do_not_go_back_and_forth_as_the_budget_grows(name: str, least: float, most: float) -> None:
-    (runs,) = (one.runs for one in iso.sweeps() if one.name == name)
+    runs = recorded(name)
     fits = fit(runs)
     assert fits.largest_compute is not None
     budgets = fits.largest_compute * np.geomspace(least, most, 16)
@@ -485,7 +485,7 @@ def test_a_plan_below_what_a_run_has_measured_says_so_first_and_is_not_approved(
 
 
 def test_a_plan_that_gains_nothing_says_so_also_where_a_run_should_come_first() -> None:
-    (runs,) = (one.runs for one in iso.sweeps() if one.name == "trl-sort")
+    runs = recorded("trl-sort")
     plans = [Planner(fit(runs)).allocate(budget) for budget in ("800k", "960k")]
     assert [plan.next_runs is not None and len(plan.next_runs.runs) for plan in plans] == [0, 1]
     for plan in plans:
@@ -556,7 +556,7 @@ def test_the_page_lists_every_verdict_with_its_words() -> None:
 
 
 def test_a_plan_whose_n_collapsed_in_a_run_is_checked_soon_after_that_place() -> None:
-    frame = next(one for one in iso.sweeps() if one.name == "mul31-hard").runs.filter(metric="avg@4").to_polars()
+    frame = recorded("mul31-hard").filter(metric="avg@4").to_polars()
     for collapses in (False, True):
         lost = (pl.col("group_size") == 8) & (pl.col("rollouts") > 200_000) & pl.lit(collapses)
         runs = iso.read(frame.with_columns(value=pl.when(lost).then(0.01).otherwise("value")))

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from isocompute_sdk.records import RunSet
-
-examples = settings(deadline=None, max_examples=25)
 
 names = st.text(
     st.characters(exclude_categories=("Cs", "Cc"), include_characters='",; \n'), min_size=1, max_size=8
@@ -51,7 +49,6 @@ def build(table: list[Row]) -> RunSet:
     return RunSet.from_columns(columns(table), on_duplicate="last")
 
 
-@examples
 @given(rows())
 def test_dict_form_survives_json_exactly(table: list[Row]):
     runs = build(table)
@@ -60,7 +57,6 @@ def test_dict_form_survives_json_exactly(table: list[Row]):
     assert again.run_ids == runs.run_ids
 
 
-@examples
 @given(rows())
 def test_files_written_and_read_back_are_equal(table: list[Row]):
     runs = build(table)
@@ -75,7 +71,6 @@ def test_files_written_and_read_back_are_equal(table: list[Row]):
             assert again.run_ids == runs.run_ids
 
 
-@examples
 @given(rows())
 def test_long_and_wide_form_are_one_table(table: list[Row]):
     keys = [name for name in table[0] if "@" not in name]
@@ -88,7 +83,6 @@ def test_long_and_wide_form_are_one_table(table: list[Row]):
     assert build(long) == build(table)
 
 
-@examples
 @given(rows(), st.randoms(use_true_random=False))
 def test_order_of_rows_does_not_matter(table: list[Row], random: Any):
     assume(_steps_are_distinct(table))
@@ -101,7 +95,6 @@ def _steps_are_distinct(table: list[Row]) -> bool:
     return len(set(steps)) == len(steps)
 
 
-@examples
 @given(rows())
 def test_splitting_by_run_and_joining_gives_the_table_back(table: list[Row]):
     runs = build(table)
@@ -115,7 +108,6 @@ def test_splitting_by_run_and_joining_gives_the_table_back(table: list[Row]):
     assert stepwise == joined
 
 
-@examples
 @given(rows())
 def test_series_hold_every_value_once(table: list[Row]):
     runs = build(table)
@@ -126,7 +118,6 @@ def test_series_hold_every_value_once(table: list[Row]):
             assert (np.diff(run.rollouts_T) >= 0).all()
 
 
-@examples
 @given(st.integers(1, 2048), st.integers(1, 1024), st.lists(st.integers(0, 5000), min_size=1, unique=True))
 def test_step_and_rollouts_determine_each_other(n: int, bp: int, steps: list[int]):
     rest = {"n": [n] * len(steps), "bp": [bp] * len(steps), "avg@4": [0.5] * len(steps)}

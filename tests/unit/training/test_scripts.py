@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import BackendError
@@ -92,7 +92,6 @@ def bash(script: str) -> str:
     return subprocess.run(["bash"], input=script.encode(), capture_output=True, check=True).stdout.decode()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=8))
 @example(["it's", '"', "$(echo x)", "`echo x`", "a\nb", "-n", "", "ü模", "\\", "!!", "*", "~", "\r", "\x01"])
 def test_quoted_words_come_back_from_bash_unchanged(texts: list[str]) -> None:
@@ -100,7 +99,6 @@ def test_quoted_words_come_back_from_bash_unchanged(texts: list[str]) -> None:
     assert bash(script).split("\0")[:-1] == texts
 
 
-@settings(max_examples=60, deadline=None)
 @given(TEXTS)
 @example("a\nrm -rf x")
 @example("\u2028\r\x0b $(x)")
@@ -111,7 +109,6 @@ def test_a_comment_never_becomes_a_command(text: str) -> None:
     assert bash(comment(text) + "\necho end\n") == "end\n"
 
 
-@settings(max_examples=60, deadline=None)
 @given(TEXTS)
 @example("$HOME `x` \\ 'q'\nsecond")
 def test_a_document_arrives_byte_for_byte(text: str) -> None:

@@ -53,7 +53,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
     def make(name: str, gpus: int = 1, starts: int = 1, until: str | Path = "", **needs: object) -> Job:
         folder = tmp_path / name
         folder.mkdir()
-        argv = (sys.executable, str(program), str(tmp_path / "events"), str(starts), str(until))
+        argv = (sys.executable, "-I", "-S", str(program), str(tmp_path / "events"), str(starts), str(until))
         return Job(name, Launch(folder, (), argv), tmp_path, Needs(gpus, **needs))  # type: ignore[arg-type]
 
     return make

@@ -64,7 +64,7 @@ def test_auto_takes_the_hill_form_where_the_base_reward_is_measured_and_logistic
     st.booleans(),
     st.sampled_from(["auto", "saturating_exponential", "logistic"]),
 )
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_any_data_give_a_monotone_curve_inside_the_bounds(
     seed: int, count: int, bounds: tuple[float, float], log10_start: float, base: bool, shape: str
 ) -> None:

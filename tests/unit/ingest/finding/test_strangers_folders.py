@@ -77,15 +77,19 @@ def test_rows_of_a_trainer_one_on_each_line(tmp_path: Path) -> None:
     assert only(tmp_path) == ("8", "4", 640)
 
 
-def wandb_run(folder: Path, name: str, config: dict[str, Any], steps: range, tags: dict[str, Any]) -> None:
+def wandb_runs(folder: Path, runs: dict[str, dict[str, Any]], steps: range) -> None:
+    """Runs by name, each with what it logs at every step, and one key `config` more."""
     program = (
         "import json, os, sys\nos.environ.update(WANDB_MODE='offline', WANDB_SILENT='true')\nimport wandb\n"
-        "folder, name, config, rows = json.loads(sys.argv[1])\n"
-        "with wandb.init(project='p', name=name, dir=folder, config=config) as run:\n"
-        "    for row in rows:\n        run.log(row)\n"
+        "for name, config, rows in json.loads(sys.argv[2]):\n"
+        "    with wandb.init(project='p', name=name, dir=sys.argv[1], config=config) as run:\n"
+        "        for row in rows:\n            run.log(row)\n"
     )
-    logged = [{key: value(step) for key, value in tags.items()} for step in steps]
-    words = [sys.executable, "-c", program, json.dumps([str(folder), name, config, logged])]
+    logged = [
+        [name, tags.pop("config"), [{key: value(step) for key, value in tags.items()} for step in steps]]
+        for name, tags in runs.items()
+    ]
+    words = [sys.executable, "-c", program, str(folder), json.dumps(logged)]
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(words, check=True, capture_output=True, env={**os.environ, "WANDB_SILENT": "true"})
 
@@ -93,15 +97,15 @@ def wandb_run(folder: Path, name: str, config: dict[str, Any], steps: range, tag
 def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) -> None:
     need("wandb")
     tags = {
+        "config": {"seed": 1},
         "step": int,
         "progress/samples": lambda step: 256,
         "progress/problems": lambda step: 16,
         "progress/total_problems": lambda step: 16 * step,
         "reward/all/mean": lambda step: step / 20,
     }
-    wandb_run(tmp_path, "orchestrator", {"seed": 1}, range(6), tags)
-    other = {"step": int, "loss/mean": lambda step: step / 7, "mismatch_kl/all/mean": lambda step: 0.001}
-    wandb_run(tmp_path, "trainer", {}, range(6), other)
+    other = {"config": {}, "step": int, "loss/mean": lambda step: step / 7, "mismatch_kl/all/mean": lambda step: 0.001}
+    wandb_runs(tmp_path, {"orchestrator": tags, "trainer": other}, range(6))
     runs = RunSet.read(tmp_path)
     (info,) = runs.runs()
     assert (info.run_id, info.group_size, info.problems_per_batch, info.rollouts) == ("orchestrator", 16, 16, 6 * 256)

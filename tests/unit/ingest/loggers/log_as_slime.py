@@ -3,13 +3,12 @@
 slime cannot be installed without its engines, so its calls are made here, by its own order and names (slime/ray/
 rollout.py, backends/megatron_utils and utils/wandb_utils.py of 2025 and 2026): an evaluation before rollout 0 and one
 after every third rollout, a row for every rollout, rows for its two training steps. Offline, each of three processes
-writes a W&B file of its own under one id.
+writes a W&B file of its own under one id; here one process writes the three.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from typing import Any
 
@@ -74,8 +73,6 @@ if __name__ == "__main__":
     kind, target = sys.argv[1], sys.argv[2]
     if kind != "wandb":
         to_tensorboard(target, kind == "shared-axis")
-    elif len(sys.argv) > 3:
-        to_wandb(target, sys.argv[3])
     else:
         for name in ("primary", "rollouts", "trainer"):
-            subprocess.run([sys.executable, __file__, kind, target, name], check=True)
+            to_wandb(target, name)
