@@ -385,8 +385,8 @@ def _floors(resolved: Resolved) -> list[int]:
 def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate, list[Scored]]:
     """The setup and its candidate with the largest expected reward, or nearest to the law with the most rollouts.
 
-    Of those that are shown as equal it is one whose n was run. Conservative: no n above those that were run, if there
-    is another.
+    Of equal ones it is the smallest B_p, the fewest GPUs and the smallest n. Conservative: no n above those that were
+    run, if there is another.
 
     Returns:
         Setup and candidate, and the rewards of all candidates of this setup: none yet by a law.
@@ -399,9 +399,7 @@ def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate,
     if resolved.request.mode == "conservative":
         largest = resolved.fits.group_size_range[1]
         places = [i for i in places if scored[i].candidate.group_size <= largest] or places
-    shown, run = resolved.fits.tolerances.shown(np.array([one.mean for one in scored])), resolved.fits.group_sizes
-    chosen = max(places, key=lambda i: (shown[i], scored[i].candidate.group_size in run, scored[i].mean))
-    begin = 0
+    chosen, begin = max(places, key=lambda i: scored[i].mean), 0
     for setup in setups:
         end = begin + len(setup.candidates)
         if chosen < end:
