@@ -110,8 +110,7 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    causes = " ".join(["isocompute forecast", *reading.sources(paths), "-v"])
-    found = replace(found, runs=tuple(_with_falls(one, causes) for one in found.runs))
+    found = replace(found, runs=tuple(_with_falls(one, _causes(found.runs, one, reading, paths)) for one in found.runs))
     groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
@@ -126,6 +125,21 @@ def doctor(
             f"not usable: 0 of {len(found.runs)} can be read",
             "Do what the lines above say, then run the command again.",
         )
+
+
+def _causes(
+    every: Sequence[RunFinding], of: RunFinding, reading: ReadingOptions, paths: Sequence[Path] | None
+) -> str:
+    """The command that names causes, with the metric of a run and the bounds of all that have it, unless usual."""
+    import numpy as np
+
+    from isocompute_sdk.records.reward_metrics import bounds_option
+
+    words = reading.sources(paths)
+    values = [series.value_T for one in every if one.metric == of.metric for series in _rewards(one)]
+    if values and (bounds := bounds_option(np.concatenate(values))) != "--bounds 0 1":
+        words += [*([] if reading.metric or of.metric is None else [f"--metric {quote(of.metric)}"]), bounds]
+    return " ".join(["isocompute forecast", *words, "-v"])
 
 
 def _with_falls(finding: RunFinding, causes: str) -> RunFinding:

@@ -15,13 +15,16 @@ from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
 from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise, prepare
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.asked import best_beside
 from isocompute_sdk.records.grouping import Group, group_runs, kin
-from isocompute_sdk.records.reward_metrics import bounds_option, likely_range, no_rise, no_rise_note
+from isocompute_sdk.records.reward_metrics import LOOKS_PERCENT, bounds_option, likely_range, no_rise, no_rise_note
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
 
 MIN_FILLED = 0.01
 """Share of wide bounds that rewards must reach: shares of 1 are not percent."""
+SHOWN = 4
+"""Runs that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,17 @@ def check_bounds(
     beside = [] if others is None else [others.to_polars()["value"].to_numpy()]
     values = np.concatenate([*(one.value_T for one in every), *beside]) if every else np.zeros(1)
     mixed = among is not None and others is not None and len(others.run_ids) < len(among.run_ids)
-    remedy = (*([f"--metric {quote(metric)}"] if mixed else []), bounds_option(values))
+    named = [f"--metric {quote(metric)}"] if mixed else []
+    # Of a run that fell, or never had a reward, the largest value says nothing else.
+    largest = {one.run_id: float(np.abs(one.value_T).max()) for one in every}
+    shares = [run for run, high in largest.items() if 0 < high <= 1.0]
+    percent = [run for run, high in largest.items() if LOOKS_PERCENT < high <= 100.0]
+    wide = 1.0 <= MIN_FILLED * (bounds[1] - bounds[0])
+    if shares and percent and (wide or max(largest.values()) > bounds[1]):
+        raise FitError(
+            f"{metric}: {listed(shares, SHOWN)} look like shares of 1, {listed(percent, SHOWN)} like percent",
+            "Write all on one scale: shares times 100 are percent. Or leave some out.",
+        )
     for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
         if outside.size:
@@ -186,13 +199,14 @@ def check_bounds(
             ).in_shell(
                 "Give the lowest and highest reward that its function can return: they decide what counts as equal. "
                 "Or repair the values." + (f" The runs have several metrics: this is about {metric}." if mixed else ""),
-                remedy,
+                (*named, bounds_option(values)),
             )
-    if every and float(np.abs(values).max()) <= 1.0 <= MIN_FILLED * (bounds[1] - bounds[0]):
+    if wide and shares and max(largest.values()) <= 1.0:
+        own = np.concatenate([one.value_T for one in every])
         raise FitError(
-            f"{metric} spans {values.min():g} to {values.max():g} in all runs, a tiny part of bounds = {bounds}",
+            f"{metric} spans {own.min():g} to {own.max():g}, a tiny part of bounds = {bounds}",
             "Pass the bounds of this metric as it was logged, such as bounds=(0, 1).",
-        ).in_shell("Give the range of this metric as it was logged.", remedy)
+        ).in_shell("Give the range of this metric as it was logged.", (*named, bounds_option(own)))
 
 
 def _compute(series: RunSeries, axis: str) -> Array:

@@ -87,7 +87,8 @@ def _print_answer(fits: Fits, *, verbose: bool) -> None:
         if name not in unused:
             console.print(f"no law {name}: {reason}")
     if fits.curves:
-        console.print(f"best n changes: {fits.describe_handovers()}")
+        if fits.surface is None:
+            console.print(f"best n changes: {fits.describe_handovers()}")
         table = Table("n", "B_p", "plateau", "half at C", "rms", "shape", "status", box=None, pad_edge=False)
         for curve in fits.select():
             table.add_row(*curve.cells, curve.shape.replace("_", " "), curve.status.value)

@@ -13,7 +13,7 @@ SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--
 """Options that are not handed on: where to write, how to print, and how to search for runs."""
 ABOUT_READ = re.compile(r"(isocompute (?:doctor|audit)) (?:PATH|RUNS)\b( --output map\.yaml)?")
 """Commands in notes and errors about the runs that were read."""
-MEANINGS = ("--set", "--rename", "--ignore")
+MEANINGS = ("--set", "--rename", "--ignore", "--metric")
 """Options that say what columns mean, as all commands that read take them."""
 BORROWED = ("--published", "--prior")
 NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", "--rollouts-per-batch")
@@ -71,11 +71,13 @@ def filled(text: str, words: Sequence[str]) -> str:
         word for at, word in enumerate(words) if word.partition("=")[0] in MEANINGS or words[at - 1] in MEANINGS
     ]
 
+    bounds = [word for at, word in enumerate(words) if "--bounds" in words[max(at - 2, 0) : at + 1]]
+
     def about(found: re.Match[str]) -> str:
         from isocompute_sdk.ingest.mapping import map_name
 
         named = f" --output {map_name(read)}" if found[2] else ""
-        return f"{found[1]} {shlex.join([*read, *meanings])}{named}"
+        return f"{found[1]} {shlex.join([*read, *meanings, *(bounds if 'audit' in found[1] else ())])}{named}"
 
     return ABOUT_READ.sub(about, text) if read else text
 

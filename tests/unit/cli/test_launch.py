@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk import Plan, Planner, published
+from isocompute_sdk.cli.launch import _next  # pyright: ignore[reportPrivateUsage]
 from isocompute_sdk.planning.plan_parts import Approval
 from tests.processes import ok
 
@@ -157,6 +158,10 @@ def test_a_plan_with_a_check_gets_the_command_for_it(isocompute: Command, tmp_pa
     said = ok(isocompute("launch", "plan.json", "--output-dir", "out")).stdout
     rest = (plan.update_steps - 60) * plan.rollouts_per_batch
     assert f"isocompute forecast out --remaining {rest}" in said.partition("wrote launch.sh")[2]
+    assert plan.fits is not None
+    percent = replace(plan, fits=replace(plan.fits, bounds=(0.0, 100.0)))
+    approval = Approval("check", "three times the largest run", step=60)
+    assert "--bounds 0 100" in [*_next(replace(percent, approval=approval), "", "out")][1]
 
 
 def test_flags_need_no_model(isocompute: Command, tmp_path: Path, plan: Plan) -> None:

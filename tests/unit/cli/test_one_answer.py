@@ -87,6 +87,18 @@ def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
             assert measured[told[run][1]] == max(before)
 
 
+def test_the_command_that_names_causes_shows_a_run_in_percent_that_lost_its_gain(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    values = [*np.linspace(20.0, 70.0, 15), *([1.0] * 10)]
+    rows = [f"exp,8,32,{20 * i},{value + i % 2}" for i, value in enumerate(values)]
+    (tmp_path / "runs.csv").write_text("\n".join(["run,n,bp,step,eval_acc", *rows]) + "\n")
+    (finding,) = asked(isocompute, "doctor")["runs"]
+    (command,) = [text.partition("isocompute ")[2] for text in finding["advice"] if "isocompute " in text]
+    told = ok(isocompute(*shlex.split(command.partition(" names ")[0]))).stdout
+    assert "collapsed-run" in told
+
+
 def test_what_to_do_with_the_rest_follows_the_forecast_of_the_run(isocompute: Command, tmp_path: Path) -> None:
     with_falls(4).write_csv(tmp_path / "runs.csv")
     found = {one["card"]["action"]: one for one in asked(isocompute, "forecast")["forecasts"]}

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.cli.shared.typed import Typed
+from isocompute_sdk.cli.shared.typed import Typed, filled
 from isocompute_sdk.laws import measured_easy
 from tests.processes import ok
 from tests.unit.sweeps import recorded
@@ -241,6 +241,21 @@ def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     borrowed = Typed(("plan", "--published", "some/law", "--budget", "3M", "--spend", "all"), own=False)
     assert borrowed.asking("next") == "isocompute next --published some/law --budget 3M --spend all"
     assert borrowed.asking("next", "next-1") == "isocompute next --budget 3M --spend all next-1"
+
+
+def test_an_audit_that_is_proposed_has_the_bounds_that_were_typed(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    table.touch()
+    words = ["allocate", str(table), "--budget", "3M", "--metric", "score", "--bounds", "-1", "4", "--seed", "2"]
+    about = f"{table} --metric score"
+    assert filled("isocompute audit RUNS", words) == f"isocompute audit {about} --bounds -1 4"
+    assert filled("isocompute doctor RUNS", words) == f"isocompute doctor {about}"
+
+
+def test_a_fit_gives_one_answer_about_the_best_n(isocompute: Command, runs_csv: Path) -> None:
+    ok(isocompute("fit", runs_csv.name, "--output", "fits.json"))
+    changes = iso.Fits.load(runs_csv.parent / "fits.json").describe_handovers()
+    assert changes not in ok(isocompute("fit", runs_csv.name, columns=400)).stdout
 
 
 def test_brackets_in_names_are_shown_as_they_are(isocompute: Command, tmp_path: Path) -> None:

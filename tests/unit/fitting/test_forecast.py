@@ -67,6 +67,22 @@ def test_bounds_in_percent_of_rewards_that_are_shares_are_refused() -> None:
     assert iso.forecast(run_of(100 * shares, STEPS), bounds=(0, 100)).reward > 10
 
 
+@pytest.mark.parametrize("bounds", [(0, 1), (0, 100)])
+def test_runs_in_percent_beside_shares_are_refused_by_name_unless_they_have_no_reward(
+    bounds: tuple[float, float],
+) -> None:
+    def beside(scale: float) -> RunSet:
+        parts = (run_of(100 * saturating(STEPS), STEPS, "hundred"), run_of(scale * saturating(STEPS), STEPS, "other"))
+        return parts[0].concat(parts[1])
+
+    with pytest.raises(iso.FitError, match="other look like shares of 1, hundred like percent"):
+        iso.fit(beside(1.0), bounds=bounds, draws=4)
+    with pytest.raises(iso.FitError, match="tiny part"):
+        iso.forecast(beside(1.0), "other", bounds=(0, 100))
+    for scale in (0.0, 2.0):
+        assert iso.fit(beside(scale), bounds=(0, 100), draws=4).bounds == (0, 100)
+
+
 @pytest.mark.parametrize("usual", [(0, 1), (-1, 1), (0, 100), (-50, 100), (0, 300), (0, 1.544)])
 def test_bounds_are_proposed_if_they_are_usual_and_never_made_of_the_rewards(usual: tuple[float, float]) -> None:
     low, high = usual
