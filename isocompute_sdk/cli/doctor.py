@@ -127,9 +127,7 @@ def doctor(
         )
 
 
-def _causes(
-    every: Sequence[RunFinding], of: RunFinding, reading: ReadingOptions, paths: Sequence[Path] | None
-) -> str:
+def _causes(every: Sequence[RunFinding], of: RunFinding, reading: ReadingOptions, paths: Sequence[Path] | None) -> str:
     """The command that names causes, with the metric of a run and the bounds of all that have it, unless usual."""
     import numpy as np
 

@@ -181,7 +181,7 @@ def check_bounds(
     largest = {one.run_id: float(np.abs(one.value_T).max()) for one in every}
     shares = [run for run, high in largest.items() if 0 < high <= 1.0]
     percent = [run for run, high in largest.items() if LOOKS_PERCENT < high <= 100.0]
-    wide = 1.0 <= MIN_FILLED * (bounds[1] - bounds[0])
+    wide = MIN_FILLED * (bounds[1] - bounds[0]) >= 1.0
     if shares and percent and (wide or max(largest.values()) > bounds[1]):
         raise FitError(
             f"{metric}: {listed(shares, SHOWN)} look like shares of 1, {listed(percent, SHOWN)} like percent",
