@@ -212,7 +212,8 @@ def _print(found: Diagnosis, groups: Sequence[Group], numbers: Mapping[int, int]
         copies = sum(finding.readable and finding.runs is None for finding in found.runs)
         ready = sum(finding.readable for finding in found.runs) - copies
         more = f"; {copies} {'copy is' if copies == 1 else 'copies are'} left out" if copies else ""
-        say(f"ready: {ready} of {len(found.runs) - copies} can be read{more}")
+        empty = sum(finding.empty for finding in found.runs)
+        say(f"ready: {ready} of {len(found.runs) - copies - empty} can be read{more}")
     elif found.question is not None:
         say(printable(f"question: {found.question}"))
     if found.usable:

@@ -12,7 +12,7 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
-from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise, prepare
+from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise, prepare
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
@@ -98,13 +98,15 @@ def best_level(
 ) -> Measured | None:
     """The best level of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run.
 
-    Each is that of a line through `window` evaluations, of a run that fell only those before its fall.
+    Each is that of a line through `window` evaluations, of a run that fell those before its fall, or its first.
     """
     if runs is not None:
         measured = MeasuredRuns.of(RunSet.from_dict(runs), metric, eval_set, stand_in=method == "surface")
         every = measured.for_surface(compute)
-        ends = {run.run_id: run.fault_compute or np.inf for run in prepare(every, span)}
-        kept = [run.compute_T <= ends[run.run_id] for run in every]
+        ends = [run.fault_compute or np.inf for run in prepare(every, span)]
+        # One evaluation alone may be high by chance.
+        first = [float(np.sort(run.compute_T[run.compute_T > 0])[:WINDOW].max(initial=0.0)) for run in every]
+        kept = [run.compute_T <= max(both) for run, *both in zip(every, ends, first, strict=True)]
         alone = (
             ((run.group_size, run.problems_per_batch), run.compute_T[kept_T], run.reward_T[kept_T])
             for run, kept_T in zip(every, kept, strict=True)

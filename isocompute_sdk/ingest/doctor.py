@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import IsoComputeError, NothingMeasured
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_runs import resolve, rows_of
@@ -32,6 +32,7 @@ from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, N_AND_BP, PLACEHOLDERS, Options
 from isocompute_sdk.records.reward_metrics import (
+    TRAIN_REWARD,
     TRAIN_SET,
     bounds_option,
     headline,
@@ -96,6 +97,8 @@ class RunFinding:
     """What to do about it, in the same order."""
     runs: RunSet | None = None
     """What was measured; None if nothing was, or of a copy."""
+    empty: bool = False
+    """Whether it is no run yet, since nothing was logged."""
 
     @property
     def readable(self) -> bool:
@@ -189,6 +192,8 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     remarks = _remarks(findings)
     if found.unread:
         remarks.append(f"not read: {found.not_looked_at()}. Name them to try.")
+    if found.rowless:
+        remarks.append(f"not read: {found.rowless} .json that hold no rows, one for each evaluation")
     verdict, question, next_ = _next(found, mapping, findings, paths)
     return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks))
 
@@ -198,9 +203,12 @@ def _next(
 ) -> tuple[Literal["ready", "question", "unusable"], str | None, str]:
     """Verdict, question and the command to give next."""
     options, words = found.options, _words(found.options)
-    mend = next((error for error in found.errors.values() if _mends(error)), None)
-    if mend is not None:
-        more = [text for text in _mends(mend) if text not in words]
+    mends = [texts for error in found.errors.values() if (texts := _mends(error))]
+    if options.metric in {one.metric for one in findings if one.readable}:
+        # What some runs have was meant: the others lack it.
+        mends = [texts for texts in mends if not texts[0].startswith("--metric")]
+    if mends:
+        more = [text for text in mends[0] if text not in words]
         if any(text.startswith("--metric") for text in more):
             words = _words(replace(options, metric=None))
         return "question", _of_options(more), _command(paths, [*words, *more])
@@ -253,9 +261,12 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
             "from them. isocompute status and isocompute forecast read them; a plan needs runs with n of 2 or more."
         )
     values: dict[str, list[np.ndarray[Any, Any]]] = {}
+    rewards: list[np.ndarray[Any, Any]] = []
     for one in findings:
         if one.runs is not None and one.metric is not None:
             values.setdefault(one.metric, []).append(one.runs.filter(metric=one.metric).to_polars()["value"].to_numpy())
+            # Those of updates show what the function can return too.
+            rewards.append(one.runs.filter(metric=[one.metric, TRAIN_REWARD]).to_polars()["value"].to_numpy())
     for metric, parts in values.items():
         low, high = float(min(map(np.min, parts))), float(max(map(np.max, parts)))
         if not -1e-9 <= low <= high <= 1 + 1e-9:
@@ -263,7 +274,7 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
             which = f"--metric {shlex.quote(metric)} " if len(values) > 1 else ""
             found.append(
                 f"{metric} {span} in {counted(len(parts), 'run')}: tell fit and audit the lowest and highest "
-                f"reward that its function can return: {which}{bounds_option(np.array([low, high]))}"
+                f"reward that its function can return: {which}{bounds_option(np.concatenate(rewards))}"
             )
     for field_ in ("model", "train_data"):
         measured = (one for one in findings if one.runs is not None and one.metric is not None)
@@ -416,4 +427,5 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]
 
 def _unreadable(path: str, error: IsoComputeError, name: str | None = None, attempts: int = 0) -> RunFinding:
     hint = error.shell_hint or error.hint or "see the message"
-    return RunFinding(name or path, path, attempts=attempts, problems=(error.message,), advice=(hint,))
+    empty = isinstance(error, NothingMeasured)
+    return RunFinding(name or path, path, attempts=attempts, problems=(error.message,), advice=(hint,), empty=empty)

@@ -195,7 +195,7 @@ def logged_sizes(log: RunLog) -> SavedConfig | None:
         ((size, tag),) = sizes.items()
         found["group_size"] = Said(size, f"{log.source}: {tag}")
     total: Said | None = None
-    problems, batch = _constant(log, form.problems_tag), _constant(log, form.batch_tag)
+    problems, batch = _constant(log, form.problems_tag), logged_batch(log)
     if problems is not None:
         found["problems_per_batch"] = Said(problems[1], f"{log.source}: {problems[0]} = {problems[1]}")
         if batch is not None and "group_size" not in found and batch[1] % problems[1] == 0:
@@ -207,6 +207,11 @@ def logged_sizes(log: RunLog) -> SavedConfig | None:
     elif batch is not None and problems is None:
         total = Said(batch[1], f"{log.source}: {batch[0]} = {batch[1]}")
     return SavedConfig(log.source, form.name, found, rollouts=total) if found or total is not None else None
+
+
+def logged_batch(log: RunLog) -> tuple[str, int] | None:
+    """The tag that logs the rollouts of each batch, and their number if it never changes."""
+    return None if log.framework is None else _constant(log, log.framework.batch_tag)
 
 
 def _constant(log: RunLog, pattern: str | None) -> tuple[str, int] | None:

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.copies import LoadedRun, repeated, same_runs
+from isocompute_sdk.ingest.find import logged_batch
 from isocompute_sdk.ingest.formats.configuration import SIZES, STEPS_PER_BATCH, Said, SavedConfig
 from isocompute_sdk.ingest.formats.log_format import (
     LOOKS_LIKE_EVALUATION,
@@ -112,6 +113,7 @@ def rows_of(
     """The rows of one run, and notes on it; `batch` is what to ask for where nothing says B_p."""
     if not options.without_sizes:
         _refuse_open(run, found, batch)
+    _refuse_contradiction(run.log, found)
     frame, told = tabulate(run.log, found.reading(options, run.log))
     return frame, [*found.notes(run.log.name, run), *told]
 
@@ -361,6 +363,33 @@ def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> No
             )
 
 
+_IN_NAMES = {
+    "group_size": r"n|g|gs|group(?:_?size)?|num_generations",
+    "problems_per_batch": r"b|b_?p|bs|batch(?:_?size)?|problems(?:_per_batch)?",
+}
+"""What sizes are called in names such as `n8-bp16` and `n=8_B=16`."""
+
+
+def size_in_name(name: str, field: str) -> Said | None:
+    """The n or B_p that the name of a run says, if it says one number for it."""
+    words = _IN_NAMES.get(field, "(?!)")
+    said = re.findall(rf"(?<![a-z0-9])((?:{words})[=_-]?(\d+))(?![a-z0-9.])", name, re.IGNORECASE)
+    return Said(int(said[0][1]), said[0][0]) if len(said) == 1 and int(said[0][1]) else None
+
+
+def _refuse_contradiction(log: RunLog, found: Resolved) -> None:
+    """Raise on an n times B_p that is not what the log counted in every batch."""
+    n, problems = (found.values.get(name) for name in N_AND_BP)
+    counted = logged_batch(log)
+    if counted is None or n is None or problems is None or n * problems == counted[1]:
+        return
+    raise RecordError(
+        f"{log.source}: run {log.name!r}: n x B_p = {n} x {problems} = {n * problems} rollouts of a batch, but every "
+        f"one logged {counted[0]} = {counted[1]}; accepted: an n and a B_p whose product is {counted[1]}",
+        "Correct group_size (n) or problems_per_batch (B_p).",
+    )
+
+
 def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
     """Raise on a run whose n, B_p or updates per batch nothing says, or several sources say differently."""
     log, unknown = run.log, [name for name in found.unknown if name != "step_unit"]
@@ -375,9 +404,12 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
         return
     asked = [batch if one == "problems_per_batch" else one for one in unknown]
     where = "no configuration was saved beside it" if run.config is None else f"{run.config.path} does not say it"
+    advice, named = f"Add --set {asked[0]}=... if it is the same for all runs, or", size_in_name(log.name, unknown[0])
+    if named is not None:
+        where, advice = f"{where}; its name suggests {named.value}", "To confirm what the names suggest,"
     raise RecordError(
         f"{log.source}: the {unknown[0]} of run {log.name!r} is unknown ({where}); accepted: a whole number >= 1",
         f"Give it for all runs as {asked[0]}=..., for each as runs={{{log.name!r}: {{{unknown[0]!r}: ...}}}}, or "
         f"{PROPOSE}.",
         options=tuple(f"--set {one}={PLACEHOLDERS[one]}" for one in asked),
-    ).in_shell(f"Add --set {asked[0]}=... if it is the same for all runs, or {PROPOSE}.")
+    ).in_shell(f"{advice} {PROPOSE}.")

@@ -20,7 +20,7 @@ from isocompute_sdk.errors import RecordError, SpecError, did_you_mean
 from isocompute_sdk.files import saving, write_text
 from isocompute_sdk.ingest.copies import same_runs, told
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
-from isocompute_sdk.ingest.log_runs import Question, Resolved, ask_for_evaluation, is_table, resolve
+from isocompute_sdk.ingest.log_runs import Question, Resolved, ask_for_evaluation, is_table, resolve, size_in_name
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.notes import Note
@@ -46,11 +46,6 @@ NAMES = "names"
 """Field of the question whether n and B_p are what the names of runs say."""
 _BY_NAME = "the run's name, "
 """Beginning of the evidence for a size that only the name of a run says."""
-_IN_NAMES = {
-    "group_size": r"n|g|gs|group(?:_?size)?|num_generations",
-    "problems_per_batch": r"b|b_?p|bs|batch(?:_?size)?|problems(?:_per_batch)?",
-}
-"""What sizes are called in names such as `n8-bp16` and `n=8_B=16`."""
 _RIGHT = {"right": "they are, or were corrected"}
 _HEADER = """\
 # All runs found. Look at the values and the evidence, correct what is wrong, answer the questions (behind `answer:`
@@ -373,10 +368,9 @@ def draft(found: Collection) -> RunMap:
 def _take_from_name(name: str, known: Resolved) -> None:
     """Answer what is asked about n and B_p by the run's name, where it says one number for it."""
     for field in (one for one in N_AND_BP if one in known.unknown and not known.unknown[one].candidates):
-        said = re.findall(rf"(?<![a-z0-9])((?:{_IN_NAMES[field]})[=_-]?(\d+))(?![a-z0-9.])", name, re.IGNORECASE)
-        if len(said) == 1 and int(said[0][1]):
+        if (said := size_in_name(name, field)) is not None:
             del known.unknown[field]
-            known.take(field, int(said[0][1]), f"{_BY_NAME}{said[0][0]}")
+            known.take(field, said.value, f"{_BY_NAME}{said.evidence}")
             known.ask(NAMES, "Are n and B_p what the names of these runs say? If not, correct them first.", _RIGHT)
 
 

@@ -36,7 +36,7 @@ from isocompute_sdk.ingest.paths import (
     refuse_unknown_names,
     tables_among,
 )
-from isocompute_sdk.ingest.tables import RawTable, columns_of, is_sealed, read_table
+from isocompute_sdk.ingest.tables import RawTable, columns_of, holds_rows, is_sealed, read_table
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import (
@@ -221,6 +221,8 @@ class Collection:
     """Columns of the tables, as they are written."""
     unread: Counter[str] = field(default_factory=Counter[str])
     """Ending -> files that were not looked at and may hold measurements, if `ask` is set."""
+    rowless: int = 0
+    """Files in JSON beside them that hold none."""
 
     @contextmanager
     def losing(self, place: object) -> Generator[None]:
@@ -318,12 +320,16 @@ class Collection:
     def _every_table(self, listing: Listing, sources: Sequence[LogSource]) -> list[Path]:
         """All that may be tables, beside logs too: of a folder the files with the ending of one, and what was named."""
         from isocompute_sdk.ingest.find import free_tables, started_folders
+        from isocompute_sdk.ingest.stores.wandb_run import folders_without_history
         from isocompute_sdk.run_folders.store import unmeasured
 
         inside = {source.folder for source in sources}
         for folder in started_folders(listing.files) - inside:
             why, advice = unmeasured(folder)
             self.errors[str(folder)] = RecordError(f"{folder}: the run of a launch script {why}", advice)
+        for folder in folders_without_history(listing.files):
+            why = f"{folder}: the history of this run of W&B, run-*.wandb, is missing"
+            self.errors[str(folder)] = NothingMeasured(why, "Copy it too, or leave the folder out.")
         # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
         inside.discard(listing.path)
         tables = [file for file in free_tables(listing) if inside.isdisjoint(file.parents)]
@@ -332,7 +338,10 @@ class Collection:
         taken = {*tables, *(path for source in sources for path in source.paths)}
         taken |= {run.config.path for run in self.logs.values() if run.config is not None}
         free = (file for file in listing.files if file not in taken and inside.isdisjoint(file.parents))
-        self.unread.update(file.suffix for file in free if file.suffix in MAY_HOLD)
+        held = [file for file in free if file.suffix in MAY_HOLD]
+        rowless = [file for file in held if file.suffix == ".json" and not holds_rows(file)]
+        self.rowless += len(rowless)
+        self.unread.update(file.suffix for file in held if file not in rowless)
         return tables
 
     def take(self, table: _Loaded) -> None:
@@ -392,7 +401,7 @@ class Collection:
 
     def _as_logs(self, table: _Loaded, name: str, error: RecordError | None = None) -> None:
         """Add the runs of a table whose words are those of a log, or that lacks n or B_p, which `error` says."""
-        from isocompute_sdk.ingest.find import NoRewardLearning
+        from isocompute_sdk.ingest.find import NoRewardLearning, logged_sizes
         from isocompute_sdk.ingest.stores.saved_config import find_config
         from isocompute_sdk.ingest.wandb_tables import SEPARATOR, beyond_asking, logs_of_table, refuse_several
 
@@ -410,8 +419,10 @@ class Collection:
             if certain or not self.ask:
                 refuse_several(log)
         self.columns |= dict.fromkeys(column.rpartition(SEPARATOR)[2] for column in table.raw.columns)
-        config = None if table.raw.locate is row_in_memory else find_config(path.parent, path.parent)
         for log in logs:
+            config = logged_sizes(log)
+            if table.raw.locate is not row_in_memory:
+                config = find_config(path.parent, path.parent, measured=config)
             self.add(log if log.name != path.stem else replace(log, name=name), config, path, beside=path.stem)
 
     def together(self, of_run: Mapping[str, Options] | None = None) -> RunSet:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
+from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short, small, two_digits
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
@@ -196,8 +196,8 @@ def approval_of(plan: Plan) -> Approval:
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
     pass. Without one, and beyond `FAR`, the plan is approved up to the first check only: half of it at most if its n
-    was not run. The largest run is that of its n, or of the nearest that was run. Where a run of its n collapsed, the
-    check is at twice the compute at which that was best.
+    was not run. The largest run is that of its n, or of the nearest that was run. Where a run of its n fell, the check
+    is at twice the compute at which that was best.
     """
     if against := _against(plan):
         return Approval("do-not", against)
@@ -207,7 +207,7 @@ def approval_of(plan: Plan) -> Approval:
     if fits is None or far is None:
         return Approval("approve", "nothing speaks against it")
     far = two_digits(far)
-    if (past := _past_collapse(plan, fits)) is not None:
+    if (past := _past_fall(plan, fits)) is not None:
         return past if far <= FAR else _part(plan, past)
     return _by_reach(plan, fits, far)
 
@@ -283,14 +283,18 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), usual)
 
 
-def _past_collapse(plan: Plan, fits: Fits) -> Approval | None:
-    """A check past the compute at which a run of the plan's n was best before it collapsed; None without one."""
-    runs: Mapping[str, Any] = next((note.data["runs"] for note in fits.notes if note.code == "collapsed-run"), {})
-    here = {run: best for run, best in runs.items() if fits.size_by_run.get(run) == plan.group_size}
-    best, run = min(((float(best["rollouts"]), run) for run, best in here.items()), default=(np.inf, ""))
+def _past_fall(plan: Plan, fits: Fits) -> Approval | None:
+    """A check past the compute at which a run of the plan's n was best before it fell; None without one."""
+    found = [
+        (float(best["rollouts"]), f"{run}, a run of this n, {FELL[FALLS[note.code]]}")
+        for note in fits.notes
+        if note.code in FALLS
+        for run, best in note.data["runs"].items()
+        if fits.size_by_run.get(run) == plan.group_size
+    ]
+    best, told = min(found, default=(np.inf, ""))
     share = CHECK_AT * best / plan.rollouts
-    told = f"{run}, a run of this n, collapsed after C = {short(best)}"
-    return Approval("check", told, *_check(plan, share)) if share <= 1.0 - LAST else None
+    return Approval("check", f"{told} after C = {short(best)}", *_check(plan, share)) if share <= 1.0 - LAST else None
 
 
 def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:

@@ -127,6 +127,12 @@ class WandbRun:
                 here[keys[-1]] = parse_json(_text(update.json)) if update.HasField("json") else None
 
 
+def folders_without_history(files: Sequence[Path]) -> list[Path]:
+    """Folders of runs that were copied without what they logged."""
+    folders = {file.parent.parent for file in files if file.parts[-2:] == ("files", "wandb-summary.json")}
+    return sorted(folder for folder in folders if not any(folder.glob(f"*{ENDING}")))
+
+
 def is_run_file(path: Path) -> bool:
     """Whether a file is a run of W&B, by its name and first bytes."""
     if path.suffix != ENDING or not path.name.startswith("run-"):

@@ -141,7 +141,7 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
         ),
         "check": (
             "Approve with a check",
-            f"if the plan costs more than {NO_CHECK} x the largest run at its n, or goes past the collapse of one: "
+            f"if the plan costs more than {NO_CHECK} x the largest run at its n, or goes past the fall of one: "
             "stop if the evaluation named measures less than is said there, as one run in ten does by chance",
         ),
         "part": (
@@ -376,9 +376,11 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     known = plan.passport
-    if known is not None and known.best_at_edge is not None:
-        beyond = "smaller" if known.best_at_edge == "smallest" else "larger"
-        texts.append(f"The best n is the {known.best_at_edge} that was run: no {beyond} n was measured.")
+    if plan.fits is not None and plan.fits.runs is not None and len(plan.fits.group_sizes) > 1:
+        ends = dict(zip(plan.fits.group_size_range, (("smallest", "smaller"), ("largest", "larger")), strict=True))
+        if plan.group_size in ends:
+            edge, beyond = ends[plan.group_size]
+            texts.append(f"n = {plan.group_size} is the {edge} that was run: no {beyond} n was measured.")
     if known is not None and known.seeds_per_cell < 2:
         texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
     if plan.reward_interval is not None:

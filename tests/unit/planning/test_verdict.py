@@ -360,9 +360,8 @@ def test_a_plan_far_beyond_the_runs_at_its_n_is_approved_in_part_where_others_ar
 
 
 def test_at_an_n_that_was_not_run_half_of_a_plan_is_approved_at_most(make_runs: Make) -> None:
-    plan = Planner(fit(make_runs(noisy(also_above, 0.005), LEVELS, np.linspace(0.0, 1e6, 21)), draws=80)).allocate(
-        "1.5M"
-    )
+    runs = make_runs(noisy(also_above, 0.005), LEVELS, np.linspace(0.0, 4e5, 21))
+    plan = Planner(fit(runs, draws=80)).allocate("640k")
     assert plan.fits is not None
     assert plan.group_size not in plan.fits.group_sizes
     assert plan.approval is not None

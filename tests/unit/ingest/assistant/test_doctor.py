@@ -151,14 +151,17 @@ def test_files_that_were_not_looked_at_are_counted(tmp_path: Path) -> None:
     _table(tmp_path / "runs.csv", lambda n, step: 0.3 + step / 1000)
     for name in ("a.json", "b.json", "c.log", "model.safetensors"):
         (tmp_path / name).write_text('{"checkpoint-1": {"acc": [0.1]}}\n')
-    (remark,) = diagnose(tmp_path).remarks
-    assert "2 .json, 1 .log" in remark
+    # Those that would be refused if they were named say why.
+    named, refused = diagnose(tmp_path).remarks
+    assert "1 .log. Name" in named
+    assert "2 .json that hold no rows" in refused
     (tmp_path / "runs.csv").unlink()
     alone = diagnose(tmp_path)
-    (first,), (remark,) = alone.runs, alone.remarks
+    (first,), (named, refused) = alone.runs, alone.remarks
     assert not alone.usable
     assert "checkpoint-1" in first.problems[0]
-    assert "1 .json, 1 .log" in remark
+    assert ".json" not in named
+    assert "1 .json" in refused
 
 
 def test_a_list_of_checkpoints_is_no_table_that_lacks_n(tmp_path: Path) -> None:
@@ -188,6 +191,23 @@ def test_all_runs_together_need_one_range_of_the_reward(isocompute: Command, tmp
     (asked,) = [text for text in found["remarks"] if "--bounds" in text]
     assert "4 to 46" in asked
     assert not any("--bounds" in text for run in found["runs"] for text in (*run["problems"], *run["advice"]))
+
+
+def test_the_range_of_an_evaluation_holds_the_rewards_of_updates_too(tmp_path: Path) -> None:
+    rows = "".join(f"r,8,32,{step},{step / 100 - 0.9},{step / 100 - 1.7}\n" for step in range(0, 90, 10))
+    (tmp_path / "t.csv").write_text(f"run_id,n,bp,step,avg@4,train_reward\n{rows}")
+    (asked,) = [text for text in diagnose(tmp_path).remarks if "--bounds" in text]
+    assert asked.startswith("avg@4")
+    assert asked.endswith("LOW HIGH")
+
+
+def test_the_metric_that_was_given_is_kept_where_one_file_lacks_it(tmp_path: Path) -> None:
+    for i in range(3):
+        name, rows = "reward_avg" if i == 1 else "eval_acc", "".join(f"{step},0.{step}\n" for step in range(1, 9))
+        (tmp_path / f"r{i}.csv").write_text(f"step,{name}\n{rows}")
+    found = diagnose(tmp_path, metric="eval_acc", set={"group_size": 8, "problems_per_batch": 1})
+    assert (found.verdict, [one.readable for one in found.runs].count(False)) == ("ready", 1)
+    assert "--metric eval_acc" in found.next
 
 
 def test_data_without_a_rise_say_so_before_any_number(isocompute: Command, tmp_path: Path) -> None:

@@ -140,6 +140,11 @@ def test_a_wandb_chart_of_runs_with_odd_names_becomes_one_mapping(tmp_path: Path
         ("n16 - bp32", 16, 32),
     }
     assert runs.series("eval/acc")[0].step_T.tolist() == [0, 10, 30, 40]
+    # A command that needs n says what the names suggest, and who collects it.
+    (tmp_path / "chart.csv").write_text("Step,n8-s1 - eval/acc,n16-s1 - eval/acc\n1,0.5,0.5\n")
+    with pytest.raises(RecordError, match="suggests 8") as refused:
+        RunSet.read(tmp_path / "chart.csv")
+    assert "--output map.yaml" in str(refused.value.shell_hint)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_console_that_was_cut_off_inside_a_reward_costs_only_that_reward(tmp_p
     cut = text[: text.rindex(b"score/mean:0" if framework == "verl" else b"reward/avg_raw_reward") + 12]
     path = tmp_path / "train.log"
     path.write_bytes(cut)
-    (series,) = RunSet.read(path, group_size=8, problems_per_batch=32).series("train_reward")
+    (series,) = RunSet.read(path, group_size=6, problems_per_batch=64).series("train_reward")
     assert series.step_T.tolist() == list(range(1, 20 if framework == "verl" else 12))
 
 

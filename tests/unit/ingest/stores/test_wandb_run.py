@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,19 @@ def test_runs_are_read_without_a_question(logged: Path) -> None:
     assert max(training["second"].rollouts_T) == 20 * 32
     (info,) = [one for one in runs.runs() if one.run_id == "second"]
     assert info.rollouts_spent == 22 * 32
+
+
+def test_a_run_without_its_history_is_named_and_not_counted(
+    isocompute: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, logged: Path
+) -> None:
+    shutil.copytree(logged, tmp_path / "logs", symlinks=True)
+    files = tmp_path / "logs" / "wandb" / "run-20260511_081901-6hh0iwo7" / "files"
+    files.mkdir(parents=True)
+    for name in ("config.yaml", "wandb-summary.json"):
+        (files / name).write_text("{}")
+    (lost,) = [one for one in diagnose(tmp_path).runs if not one.readable]
+    assert lost.name == str(files.parent)
+    assert "ready: 2 of 2" in isocompute("doctor", "logs").stdout
 
 
 def test_a_start_that_was_resumed_under_a_new_id_is_said_to_begin_late(logged: Path, tmp_path: Path) -> None:

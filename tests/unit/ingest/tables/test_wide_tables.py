@@ -97,6 +97,14 @@ def test_the_first_update_of_a_log_under_another_name_counts(tmp_path: Path) -> 
     for name in ("metrics.jsonl", "table.jsonl"):
         path = write(rows, tmp_path, "jsonl").rename(tmp_path / name)
         assert RunSet.read(path, **SIZES).runs()[0].rollouts == 20 * 128
+        # Rollouts of a batch that the log counts say B_p, and what contradicts them.
+        (found,) = diagnose(path, set={"group_size": 4}).runs
+        assert (found.group_size, found.problems_per_batch) == ("4", "32")
+        wrong = {"group_size": 4, "problems_per_batch": 50}
+        (found,) = diagnose(path, set=wrong).runs
+        assert not found.readable
+        with pytest.raises(RecordError, match=r"200 .* 128"):
+            RunSet.read(path, **wrong)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.__name__)
