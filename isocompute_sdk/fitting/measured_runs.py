@@ -181,8 +181,8 @@ def check_bounds(
     largest = {one.run_id: float(np.abs(one.value_T).max()) for one in every}
     shares = [run for run, top in largest.items() if 0 < top <= 1.0]
     # One stray value makes no percentage, and is named below.
-    high = [one.run_id for one in every if np.median(one.value_T) > 1.0]
-    percent = [run for run in high if LOOKS_PERCENT < largest[run] <= 100.0]
+    above = [one.run_id for one in every if np.median(one.value_T) > 1.0]
+    percent = [run for run in above if LOOKS_PERCENT < largest[run] <= 100.0]
     wide = MIN_FILLED * (bounds[1] - bounds[0]) >= 1.0
     if shares and percent and (wide or max(largest.values()) > bounds[1]):
         raise FitError(
