@@ -352,6 +352,7 @@ IN_PYTHON = re.compile(r" \(\w+=\)")
 
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close.
+
     Where no run rises there is no plan to train, only the verdict.
     """
     decided = [

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting.arrays import Array
@@ -98,8 +99,6 @@ def allocation(source: Fits | Plan, *, plans: Sequence[Plan] | None = None, ax: 
 
 def _draw(ax: Axes, found: Chosen) -> list[style.Label]:
     """The line and its band, with their labels."""
-    from scipy.ndimage import median_filter
-
     drawn = "steps-mid" if found.steps else "default"
     line = style.line_to(ax, found.x, found.size, found.last, drawstyle=drawn, label=found.what)
     labels: list[style.Label] = [(float(found.size[-1]), line)]
@@ -107,7 +106,7 @@ def _draw(ax: Axes, found: Chosen) -> list[style.Label]:
         low, high, step = found.low, found.high, "mid" if found.steps else None
         if found.steps:
             # Chances near 80 % flicker from budget to budget.
-            low, high = (median_filter(end, 7, mode="nearest") for end in (low, high))
+            low, high = (np.median(sliding_window_view(np.pad(end, 3, mode="edge"), 7), axis=1) for end in (low, high))
             low, high = np.minimum(low, found.size), np.maximum(high, found.size)
         band: dict[str, Any] = {"color": style.PLAN, "alpha": 0.2, "linewidth": 0, "step": step}
         filled = ax.fill_between(found.x, low, high, zorder=1, label="best n\n(80 %)", **band)

@@ -24,6 +24,7 @@ from isocompute_sdk.ingest.paths import is_log
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
+from isocompute_sdk.planning.plan_parts import Alternative
 from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
@@ -150,6 +151,13 @@ class Material:
     def asking(self, *options: str, command: str = "allocate") -> str:
         """The command that plans the same runs with everything that was asked for but the budget, or another one."""
         return " ".join(word for word in [f"isocompute {command}", self.typed, *self.asked.words, *options] if word)
+
+    def costs(self, plan: Plan, every: Sequence[Plan | Alternative]) -> list[dict[str, float]]:
+        """What each n costs in every known unit; none for budgets in hours or money, of which each n takes the same."""
+        if self.planner is None or plan.budget.unit not in ("rollouts", "tokens"):
+            return []
+        pricing = replace(self.planner.pricing(plan.budget), throughput=plan.throughput)
+        return [pricing.all_costs(one.rollouts_per_batch, one.update_steps) for one in every]
 
     @property
     def first(self) -> str:

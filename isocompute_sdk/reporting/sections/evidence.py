@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from isocompute_sdk import plots
@@ -11,7 +9,6 @@ from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import standing
-from isocompute_sdk.planning.plan_parts import Alternative
 from isocompute_sdk.records import RunSeries
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
@@ -71,8 +68,10 @@ def _every_n(material: Material, plan: Plan) -> Table:
     rewards = plan.predicted_reward is not None
     header = ["n", "B_p", "M", *([f"Expected {plan.metric}", "Against the plan"] if rewards else [OF_GAIN])]
     header += ["Best with probability", f"Within {plan.tolerances.equal:g} of the best", "Expected loss"] * whole
-    costs = _costs(material, plan, every)
-    header += [*costs, ""]
+    costs = material.costs(plan, every)
+    named = {"GPU-hours": "gpu_hours", "Dollars": "usd"}
+    units = {name: unit for name, unit in named.items() if costs and unit in costs[0]}
+    header += [*units, ""]
     rows: list[tuple[str, ...]] = []
     for i, one in enumerate(every):
         row = [f"n = {one.group_size}", str(one.problems_per_batch), f"{one.update_steps:,}"]
@@ -87,22 +86,12 @@ def _every_n(material: Material, plan: Plan) -> Table:
             odds = one.odds
             shown = () if odds is None else (say.chance(odds.probability_best), say.chance(odds.near_best))
             row += ["", "", ""] if odds is None else [*shown, say.reward(odds.expected_loss)]
-        row += [column[i] for column in costs.values()]
+        row += [say.bare(costs[i][unit], unit) for unit in units.values()]
         row.append(mark if isinstance(one, Plan) else "" if one.kind == "other" else standing(plan, one))
         rows.append(tuple(row))
     return Table(
         tuple(header), tuple(rows), "Every n at the same budget", every.index(plan), text_columns=(0, len(header) - 1)
     )
-
-
-def _costs(material: Material, plan: Plan, every: Sequence[Plan | Alternative]) -> dict[str, list[str]]:
-    """Hours and dollars of each n by column, where the budget is in neither and equal rollouts take unequal time."""
-    if material.planner is None or plan.budget.unit not in ("rollouts", "tokens"):
-        return {}
-    pricing = replace(material.planner.pricing(plan.budget), throughput=plan.throughput)
-    costs = [pricing.all_costs(one.rollouts_per_batch, one.update_steps) for one in every]
-    named = {"GPU-hours": "gpu_hours", "Dollars": "usd"}
-    return {name: [say.bare(one[unit], unit) for one in costs] for name, unit in named.items() if unit in costs[0]}
 
 
 def _groups(material: Material) -> list[Block]:

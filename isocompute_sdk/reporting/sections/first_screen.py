@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.findings import FALLS, FELL
@@ -344,11 +342,11 @@ def _lost(plan: Plan) -> list[Fact]:
 def _cheapest(material: Material, plan: Plan) -> str:
     """Which of the n that are about equal costs least, where that is not the plan's; empty where prices are unknown."""
     unit = next((unit for unit in ("usd", "gpu_hours") if unit in plan.costs), "")
-    if not unit or not plan.about_equal or material.planner is None or plan.budget.unit not in ("rollouts", "tokens"):
+    same = [one for one in plan.alternatives if one.kind == "near-tie"]
+    found = material.costs(plan, same) if unit else []
+    if not found:
         return ""
-    pricing = replace(material.planner.pricing(plan.budget), throughput=plan.throughput)
-    same = [one for one in plan.alternatives if one.group_size in plan.about_equal]
-    costs = {one.group_size: pricing.cost_in(unit, one.rollouts_per_batch, one.update_steps) for one in same}
+    costs = {one.group_size: cost[unit] for one, cost in zip(same, found, strict=True)}
     n, cost = min(costs.items(), key=lambda one: one[1])
     if cost >= plan.costs[unit]:
         return ""
