@@ -202,8 +202,8 @@ class Fits(Saved):
         noise = 0.0 if self.surface is None else self.surface.noise
         window = max(WINDOW, ceil((noise / self.tolerances.equal) ** 2) | 1)
         alone = [] if self.source else [(size, one.compute_T, one.reward_T) for size, one in self.curves.items()]
-        span = self.bounds[1] - self.bounds[0]
-        return best_level(self.runs, alone, self.metric, self.eval_set, self.compute, self.method, window, span)
+        ends = {} if self.passport is None else self.passport.ends_left_out
+        return best_level(self.runs, alone, self.metric, self.eval_set, self.compute, self.method, window, ends)
 
     def law(self, name: str = "group_size") -> AllocationLaw:
         """A law by name: `group_size`, `group_size_vs_steps` or `problems_per_batch_vs_steps`.

@@ -12,7 +12,7 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
-from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise, prepare
+from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
@@ -94,19 +94,20 @@ def best_level(
     compute: str,
     method: Method,
     window: int,
-    span: float,
+    ends: Mapping[str, float],
 ) -> Measured | None:
     """The best level of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run.
 
-    Each is that of a line through `window` evaluations, of a run that fell those before its fall, or its first.
+    Each is that of a line through `window` evaluations, of a run that fell those up to where it `ends`, or its first.
     """
     if runs is not None:
         measured = MeasuredRuns.of(RunSet.from_dict(runs), metric, eval_set, stand_in=method == "surface")
         every = measured.for_surface(compute)
-        ends = [run.fault_compute or np.inf for run in prepare(every, span)]
         # One evaluation alone may be high by chance.
         first = [float(np.sort(run.compute_T[run.compute_T > 0])[:WINDOW].max(initial=0.0)) for run in every]
-        kept = [run.compute_T <= max(both) for run, *both in zip(every, ends, first, strict=True)]
+        kept = [
+            run.compute_T <= max(ends.get(run.run_id, np.inf), least) for run, least in zip(every, first, strict=True)
+        ]
         alone = (
             ((run.group_size, run.problems_per_batch), run.compute_T[kept_T], run.reward_T[kept_T])
             for run, kept_T in zip(every, kept, strict=True)
