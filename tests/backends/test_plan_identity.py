@@ -16,6 +16,7 @@ from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import registry
 from tests.backends.test_progress import console, file_log
+from tests.parameters import few
 
 CONTEXT: dict[str, Any] = {
     "model": "Qwen/Qwen2.5-0.5B-Instruct",
@@ -67,7 +68,7 @@ def leave_log(run: RunSpec, folder: Path) -> None:
         journal.close()
 
 
-@pytest.mark.parametrize("name", registry.available())
+@pytest.mark.parametrize("name", few(registry.available(), {"torch", "verl"}))
 def test_the_plan_of_a_planned_run_is_that_run(name: str, tmp_path: Path) -> None:
     backend = registry.load(name)
     plan = Planner(iso.fit(sweep(), draws=10)).allocate(20_000, update_steps=STEPS, spend="all")

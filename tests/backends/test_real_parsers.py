@@ -348,6 +348,7 @@ def test_options_of_every_kind_are_tried() -> None:
         assert sum(any(part in name_ for part in (".", "_")) for name_ in tried) >= 10
 
 
+@pytest.mark.slow
 def test_the_real_parsers_take_what_we_accept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = outcome_of(triples(6, seed=1), tmp_path)
     check(out, 6, capsys)

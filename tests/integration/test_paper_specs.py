@@ -19,6 +19,7 @@ from isocompute_sdk.cli.app import app
 from isocompute_sdk.specs import load_study
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import run_folder
+from tests.parameters import few
 from tests.processes import ok
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -99,7 +100,7 @@ def test_the_problems_are_those_that_the_study_names(written: Path, name: str) -
     assert given == right
 
 
-@pytest.mark.parametrize("backend", FRAMEWORKS)
+@pytest.mark.parametrize("backend", few(FRAMEWORKS, {"verl"}))
 @pytest.mark.parametrize("name", [pytest.param("paper_easy", marks=pytest.mark.slow), "paper_hard"])
 def test_every_backend_takes_the_study_and_its_scripts_start(
     written: Path, name: str, backend: str, monkeypatch: pytest.MonkeyPatch

@@ -134,6 +134,7 @@ def go_round(folder: Path, isocompute: Command, family: str, reward: str, groups
         assert min(rises) > 0.2
 
 
+@pytest.mark.slow
 def test_a_study_on_a_model_of_ones_own_is_trained_killed_resumed_and_planned_from(
     tmp_path: Path, isocompute: Command
 ) -> None:

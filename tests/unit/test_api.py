@@ -12,6 +12,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, FitsSet, RecordError, RunSet
+from tests.parameters import few
 
 Make = Callable[..., RunSet]
 LEVELS = [(8, 32), (64, 32), (512, 32)]
@@ -101,13 +102,16 @@ def test_the_order_of_rows_does_not_matter(runs: RunSet, method: Any) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"rng": 5, "max_rollouts_per_batch": 65_536},
-        {"method": "paper"},
-        {"method": "paper", "rng": 5},
-        {"method": "paper", "points": "all", "curve": "logistic", "bin_width": 0.01},
-    ],
+    few(
+        [
+            {"rng": 5, "max_rollouts_per_batch": 65_536},
+            {"method": "paper", "points": "all", "curve": "logistic", "bin_width": 0.01},
+            {},
+            {"method": "paper"},
+            {"method": "paper", "rng": 5},
+        ],
+        2,
+    ),
 )
 def test_refitting_equals_fitting_on_all_runs(make_runs: Make, tmp_path: Path, options: dict[str, Any]) -> None:
     first = make_runs(reward, LEVELS[:2], COMPUTE)
@@ -275,7 +279,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("field", few(FIELDS, {"model", "learning_rate", "eval_samples", "n_problems"}))
 def test_runs_that_differ_in_context_are_pooled_only_when_told(make_runs: Make, field: str) -> None:
     one, other = FIELDS[field]
     mixed = make_runs(reward, LEVELS[:2], COMPUTE, **{field: one}).concat(

@@ -65,11 +65,13 @@ def site(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return tmp_path
 
 
+@pytest.mark.slow
 def test_it_meets_the_contract_of_every_backend(site: Path, repository: Path) -> None:
     suite = [f"tests/backends/test_{name}.py" for name in ("contract", "progress", "log_formats")]
     assert contract(site, repository, "coin", *suite) >= 32
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("site")
 def test_its_study_is_listed_trained_fitted_and_planned(isocompute: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "write_page", lambda *_, **__: (None, ""))

@@ -15,6 +15,7 @@ from isocompute_torch.configuration import RunFailed
 from isocompute_torch.learner import Learner, Optimiser
 from isocompute_torch.policy import Policy, load_reference, load_value_model
 from isocompute_torch.sampler import Samples, TorchSampler
+from tests.parameters import few
 
 PROMPTS = [[2, 12, 3, 13], [4, 13], [5, 12, 6, 12, 7, 13], [9, 9, 13]]
 GROUP = 24
@@ -79,10 +80,13 @@ RECIPES = {
 
 @pytest.mark.parametrize(
     ("name", "family", "dtype", "tolerance"),
-    [
-        *((name, "gpt2", torch.float64, 1e-10) for name in RECIPES),
-        *((name, "qwen2", torch.float32, 1e-5) for name in ("grpo-filters", "ppo")),
-    ],
+    few(
+        [
+            *((name, "gpt2", torch.float64, 1e-10) for name in RECIPES),
+            *((name, "qwen2", torch.float32, 1e-5) for name in ("grpo-filters", "ppo")),
+        ],
+        len(RECIPES),
+    ),
 )
 def test_merging_and_micro_batches_leave_the_gradient_unchanged(
     policy: Callable[..., Policy],

@@ -27,7 +27,7 @@ def codes(run: RunSpec, *severities: str) -> dict[str, Note]:
 
 
 def test_the_real_composition_reads_back_what_each_generated_run_means(compose: Composer) -> None:
-    for run in generated_runs(6, 0):
+    for run in generated_runs(2, 0):
         assert not codes(run, "refuse")
         found, recipe = compose(words(run)), run.recipe
         actor, rollout = found.actor_rollout_ref.actor, found.actor_rollout_ref.rollout

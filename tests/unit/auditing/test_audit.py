@@ -15,6 +15,7 @@ from isocompute_sdk import Audit, RecordError, RunSet, audit, fit
 from isocompute_sdk.auditing import GroupAudit
 from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.plots import plot_group
+from tests.parameters import few
 from tests.unit.sweeps import codes, recorded
 
 END = 4e6
@@ -46,7 +47,7 @@ def only(found: Audit) -> GroupAudit:
     return group
 
 
-@pytest.mark.parametrize("name", ["qwen2.5-7b-easy", "llama-3.1-8b-easy", "mul31-easy"])
+@pytest.mark.parametrize("name", few(["mul31-easy", "qwen2.5-7b-easy", "llama-3.1-8b-easy"], 1))
 def test_doubts_and_what_goes_together_with_n_are_told_as_by_fits(name: str) -> None:
     runs = recorded(name)
     group, fits = only(audit(runs)), fit(runs)

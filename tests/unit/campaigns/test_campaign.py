@@ -17,6 +17,7 @@ from isocompute_sdk.errors import PlanError, RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Data, Recipe, Study, Sweep
+from tests.parameters import few
 from tests.processes import wait_for
 from tests.studies import make_study as small_study
 
@@ -95,8 +96,7 @@ def test_the_comparison_is_a_new_run_at_its_own_compute(whole: tuple[Path, Outco
 
 @pytest.mark.parametrize(
     "stop_in",
-    # Of the stages that only compute, one by default.
-    ["sweep", "allocate", "train", *(pytest.param(one, marks=pytest.mark.slow) for one in ("fit", "compare", "refit"))],
+    few(STAGES, {"allocate", "train"}),
 )
 def test_an_interrupt_in_any_stage_changes_nothing_in_the_end(
     whole: tuple[Path, Outcome], tmp_path: Path, stop_in: str

@@ -68,6 +68,7 @@ def used(place: Place) -> set[str]:
     return set(path.read_text().split()) if path.exists() else set()
 
 
+@pytest.mark.slow
 def test_runs_of_a_killed_controller_keep_their_gpus_and_run_once_at_a_time(gpus: list[str], tmp_path: Path) -> None:
     place = make(tmp_path / "kills")
     (place.folder / "hold").touch()

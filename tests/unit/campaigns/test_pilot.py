@@ -169,6 +169,7 @@ def test_a_round_of_which_little_is_left_to_save_is_not_looked_at(
     assert any(run.update_steps > 2 * MIN_UPDATES for run in first.runs)
 
 
+@pytest.mark.slow
 def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> None:
     plain = study(pilot={"slots": 3, "largest_share": 0.25, "seed": 2})
     outcome = make(tmp_path / "out", study=plain, backend=CurveBackend()).run()
@@ -179,6 +180,7 @@ def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> No
     assert before_plan(tmp_path / "out") <= 0.25 * BUDGET
 
 
+@pytest.mark.slow
 def test_a_larger_budget_takes_the_pilot_up_again(whole: tuple[Path, Outcome], tmp_path: Path) -> None:
     folder = shutil.copytree(whole[0], tmp_path / "copy")
     edits: list[str] = []

@@ -128,6 +128,7 @@ def kill_one(place: Place, rng: random.Random, seconds: float, kills: int) -> in
     return met
 
 
+@pytest.mark.slow
 def test_a_campaign_that_is_killed_decides_and_records_the_same(tmp_path: Path) -> None:
     short = Pilot(slots=3, largest_share=0.2, stop_early=False)
     whole, _ = undisturbed(tmp_path / "whole", pilot=short)

@@ -15,6 +15,7 @@ import pytest
 from isocompute_sdk import Forecast
 from isocompute_sdk.planning import Replan
 from isocompute_sdk.run_folders.run_journal import Journal
+from tests.parameters import few
 from tests.processes import ok
 from tests.unit.ingest.log_files import verl_line, write_events, write_hydra
 
@@ -99,7 +100,7 @@ def as_torch(folder: Path) -> list[str]:
 FORMATS = {"csv": as_csv, "verl": as_verl, "openrlhf": as_openrlhf, "trl": as_trl, "torch": as_torch}
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", few(FORMATS, {"csv", "verl"}))
 def test_a_fall_is_found_in_the_logs_of_every_framework_and_the_commands_of_an_option_work_when_pasted(
     format: str, tmp_path: Path, isocompute: Command
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.records import RunSet
+from tests.parameters import few
 from tests.processes import need, ok
 from tests.unit.ingest.log_files import write_events, write_hydra
 
@@ -87,7 +88,7 @@ FORMATS = {
 REWARD = ("--metric", "train_reward")
 
 
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", few(FORMATS, {"states", "mlflow database", "verl file log"}))
 def test_every_command_reads_it(tmp_path: Path, isocompute: Command, format: str) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()

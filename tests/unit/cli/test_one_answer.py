@@ -15,6 +15,7 @@ import pytest
 
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.records.reward_metrics import no_rise_note
+from tests.parameters import few
 from tests.processes import ok
 from tests.unit.sweeps import simulated
 
@@ -44,9 +45,7 @@ def asked(isocompute: Command, command: str) -> dict[str, Any]:
     return found["fits"]["avg@4"] if command == "fit" else found
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 2, 3]
-)
+@pytest.mark.parametrize("seed", few(range(4), {3}))
 def test_every_command_names_the_same_runs_that_fell_and_the_same_peaks(
     seed: int, isocompute: Command, tmp_path: Path
 ) -> None:
@@ -150,7 +149,7 @@ def test_a_run_that_was_evaluated_late_rose_before(isocompute: Command, tmp_path
     assert all(one["rises"] for one in asked(isocompute, "forecast")["forecasts"])
 
 
-@pytest.mark.parametrize("seeds", [(None, None), (0, 1)])
+@pytest.mark.parametrize("seeds", [pytest.param((None, None), marks=pytest.mark.slow), (0, 1)])
 def test_a_copied_run_is_no_second_seed(
     seeds: tuple[int | None, int | None], isocompute: Command, tmp_path: Path
 ) -> None:

@@ -206,6 +206,7 @@ def test_stop_ends_the_named_run_and_the_controller_goes_on_with_the_others(
     assert json.loads(ask("stop", "runs", "--json")[0])["ended"] == []
 
 
+@pytest.mark.slow
 def test_stop_ends_what_a_killed_controller_left_and_what_it_had_not_begun(
     start: Start, ask: Ask, tmp_path: Path
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_detached_controller_finishes_alone_and_stop_ends_its_runs(start: Star
     assert set(states(ask).values()) == {"finished"}
 
 
+@pytest.mark.slow
 def test_a_hangup_detaches_where_the_study_says_so_and_the_same_command_takes_over(
     start: Start, ask: Ask, tmp_path: Path
 ) -> None:
@@ -327,6 +329,7 @@ def test_status_and_stop_ask_the_engine_that_has_a_run(
     assert (run["state"], run["engine"]) == ("waiting", "")
 
 
+@pytest.mark.slow
 def test_a_watch_follows_to_the_end_and_a_second_controller_is_told_who_is_at_work(
     start: Start, ask: Ask, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk import Fits, Planner, RunSet, fit
+from tests.parameters import few
 
 Shell = Callable[..., subprocess.CompletedProcess[str]]
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -24,9 +25,14 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
     [
         pytest.param("--version", ">&-", id="closed"),
         pytest.param("--version", ">/dev/full", id="full disk"),
-        pytest.param("plan --budget 3M --json", ">/dev/full", id="full disk at the end"),
+        pytest.param("plan --budget 3M --json", ">/dev/full", id="full disk at the end", marks=pytest.mark.slow),
         pytest.param("plan --budget 3M --json", "| true; exit ${PIPESTATUS[0]}", id="closed pipe"),
-        pytest.param("plan --budget none", "| true; exit ${PIPESTATUS[0]}", id="a message and a closed pipe"),
+        pytest.param(
+            "plan --budget none",
+            "| true; exit ${PIPESTATUS[0]}",
+            id="a message and a closed pipe",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_output_that_is_lost_is_no_success(shell: Shell, command: str, where: str) -> None:
@@ -121,6 +127,7 @@ LOOKS = (
     "{name}",
 )
 """Commands over hostile names: of files, runs, models, data sets, and in their own words."""
+QUICK = {line for line in LOOKS if not line.startswith(("report", "problems", "next", "backtest"))}
 HOSTILE = "x\x1b[31m\u202e\x07\x9b\u2028y"
 
 
@@ -143,7 +150,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return {**given, "fits": fits.save(folder / "fits.json"), "plan": plan}
 
 
-@pytest.mark.parametrize("line", LOOKS)
+@pytest.mark.parametrize("line", few(LOOKS, QUICK))
 def test_whatever_a_command_says_is_printable(isocompute: Command, hostile: dict[str, object], line: str) -> None:
     done = isocompute(*(word.format(**hostile) for word in line.split()))
     said = done.stdout + done.stderr

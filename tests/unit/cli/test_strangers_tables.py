@@ -18,6 +18,7 @@ from isocompute_sdk.ingest import RunMap
 from isocompute_sdk.ingest.stores.saved_config import translate
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.asked import unasked
+from tests.parameters import few
 from tests.processes import ok
 from tests.unit.ingest.log_files import write_hydra, write_verl
 
@@ -101,7 +102,7 @@ def endings(done: subprocess.CompletedProcess[str]) -> int:
     return len(re.findall(r"^(?:ready|question|error: not usable):", done.stdout + done.stderr, re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", few(WAYS, {"letters.csv", "wandb-table.csv", "nested.jsonl", "indexed.parquet"}))
 def test_what_the_doctor_says_is_next_reads_eight_runs(isocompute: Command, tmp_path: Path, name: str) -> None:
     table = eight_runs()
     WAYS[name](table, tmp_path / name)
@@ -268,7 +269,7 @@ def test_a_reward_without_a_name_is_what_stands_beside_it_says(
     assert (named["metric"], named["eval_set"]) == ("avg@8", "validation")
 
 
-@pytest.mark.parametrize("name", ["train/reward", "train_reward", "rollout/mean_reward"])
+@pytest.mark.parametrize("name", few(["train/reward", "train_reward", "rollout/mean_reward"], 1))
 def test_a_training_reward_under_any_name_is_no_evaluation(isocompute: Command, tmp_path: Path, name: str) -> None:
     eight_runs(name).assign(gpu_util=lambda rows: rows["step"] / 300).to_csv(tmp_path / "t.csv", index=False)
     document = json.loads(isocompute("audit", "t.csv", "--json").stdout)

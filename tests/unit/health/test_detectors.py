@@ -21,6 +21,7 @@ from isocompute_sdk.health.alerts import Alert, AlertBook
 from isocompute_sdk.health.detectors import detect, falls, findings
 from isocompute_sdk.health.findings import FALLS
 from isocompute_sdk.health.traces import gather
+from tests.parameters import few
 from tests.unit.sweeps import recorded
 
 N, BP, UPDATES, EVERY = 16, 32, 300, 10
@@ -93,7 +94,7 @@ def test_a_healthy_run_gives_no_warning(seed: int) -> None:
 
 
 @pytest.mark.parametrize("code", sorted(FAULTS))
-@pytest.mark.parametrize("at", [60, 150])
+@pytest.mark.parametrize("at", few([60, 150], 1))
 def test_every_planted_fault_is_named_with_the_step_where_it_began(code: str, at: int) -> None:
     healthy, sick = runs(table(vitals(3))), runs(table(vitals(3, code, at)))
     assert code not in warnings(healthy)

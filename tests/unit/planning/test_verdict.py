@@ -19,6 +19,7 @@ from isocompute_sdk.phrases import chance_text
 from isocompute_sdk.planning import change_plan
 from isocompute_sdk.planning.plan import VERDICTS
 from isocompute_sdk.reporting.wording import instead
+from tests.parameters import few
 from tests.unit.sweeps import Make, codes, noisy, recorded
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
@@ -527,7 +528,7 @@ def also_above(n: int, bp: int, c: float) -> float:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("last", [1e5, 4e5])
+@pytest.mark.parametrize("last", few([1e5, 4e5], 1))
 def test_a_plan_far_beyond_a_rising_sweep_is_no_reason_to_stop(make_runs: Make, seed: int, last: float) -> None:
     fits = fit(make_runs(noisy(also_above, 0.01, seed), LEVELS, np.linspace(0.0, last, 21)), draws=80)
     step = 64 * 32

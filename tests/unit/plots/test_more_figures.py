@@ -149,6 +149,7 @@ CELLS = (
 )
 
 
+@pytest.mark.slow
 def test_every_plot_shows_once_in_a_fresh_notebook() -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in CELLS])
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}

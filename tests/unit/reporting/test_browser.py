@@ -19,6 +19,7 @@ from isocompute_sdk.reporting.drawing.html import write
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Page
 from isocompute_sdk.reporting.sections import budgets
+from tests.parameters import few
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -64,7 +65,7 @@ def opened(browser: Browser, path: Path, width: int, theme: str, problems: list[
 
 @pytest.mark.parametrize(
     ("name", "width", "theme"),
-    [("fits", 400, "light"), ("fits", 1400, "dark"), ("prior", 400, "dark"), ("prior", 1400, "light")],
+    few([("fits", 400, "light"), ("prior", 1400, "light"), ("fits", 1400, "dark"), ("prior", 400, "dark")], 2),
 )
 def test_nothing_is_cut_off_and_nothing_fails(
     browser: Browser, pages: dict[str, Path], name: str, width: int, theme: str

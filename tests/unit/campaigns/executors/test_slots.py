@@ -18,6 +18,7 @@ from isocompute_sdk.specs import Hardware, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Launch, Needs, needs_of
 from tests.backends.framework_runs import contract_run
+from tests.parameters import few
 from tests.processes import HANG_SECONDS, wait_for
 from tests.unit.campaigns.executors.fake_gpus import install, listing, uuids
 
@@ -88,7 +89,7 @@ def use(noted: list[tuple[str, str | None]]) -> tuple[set[str], int]:
     return used, most
 
 
-@pytest.mark.parametrize(("each", "at_a_time"), [(1, 4), (2, 2), (3, 1)])
+@pytest.mark.parametrize(("each", "at_a_time"), few([(2, 2), (1, 4), (3, 1)], 1))
 def test_runs_share_out_all_gpus_and_never_one_gpu(
     gpus: list[str], job: Callable[..., Job], tmp_path: Path, each: int, at_a_time: int
 ) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from isocompute_sdk import FitError, Fits, IsoComputeError, Planner, RunSet, fit
 from isocompute_simulator.families import FAMILIES
 from isocompute_simulator.scenario import draw_scenario
+from tests.parameters import few
 from tests.unit.sweeps import Make, codes, noisy
 
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 1e6, 14)])
@@ -266,7 +267,7 @@ def test_an_outlying_run_is_named_and_does_not_decide() -> None:
 LONG = np.concatenate([[0.0], np.geomspace(5e3, 2e7, 25)])
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 4, 5))])
+@pytest.mark.parametrize("seed", few(range(6), 1))
 def test_the_law_keeps_to_the_set_of_best_n_at_budgets_that_are_planned(seed: int) -> None:
     scenario = draw_scenario(np.random.default_rng(90_000 + seed), FAMILIES[seed])
     fits = fit(scenario.runs, draws=200)
