@@ -32,6 +32,7 @@ from tests.backends.framework_runs import contract_run
 from tests.backends.programs import load
 from tests.backends.verl.writers import Writers
 from tests.backends.wheels import cached_wheel
+from tests.parameters import few
 
 SMALL_TORCH = Path(__file__).parent / "torch_runner" / "small_run"
 
@@ -156,7 +157,7 @@ class Written:
     records: RunSet
 
 
-@pytest.fixture(scope="module", params=registry.available())
+@pytest.fixture(scope="module", params=few(registry.available(), {"simulator", "torch", "trl", "verl"}))
 def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
     if request.param == "openrlhf":
         _, folder = request.getfixturevalue("resumed_openrlhf")

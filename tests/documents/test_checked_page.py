@@ -16,6 +16,7 @@ def program(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
     return benchmark_module("draw_checked")
 
 
+@pytest.mark.slow
 def test_pictures_are_those_of_the_committed_numbers(program: ModuleType, tmp_path: Path) -> None:
     assert program.main(["--folder", str(tmp_path)]) == 0
     names = {path.name for path in tmp_path.iterdir()}

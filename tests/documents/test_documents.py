@@ -9,7 +9,10 @@ import pytest
 
 from tests.documents.document import REPOSITORY, blocks, missing, printed, run_markdown, run_notebook
 
-SLOW = {"01_closed_loop", "09_fixed_batch", "10_design_a_pilot", "13_paper_figures"}
+SLOW = {
+    *("01_closed_loop", "04_audit_your_logs", "08_easy_or_hard", "09_fixed_batch", "10_design_a_pilot"),
+    *("11_entropy_collapse", "13_paper_figures"),
+}
 PACKAGES = {"02_write_a_backend", "03_add_a_log_format"}
 """Their files are installed and tested in tests/backends/third_party."""
 TUTORIALS = sorted((REPOSITORY / "tutorials").glob("[0-9]*.md"))

@@ -33,7 +33,6 @@ def sweeps(found: Backtest) -> int:
     return len({row.sweep for row in found.rows})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("distance", "most"), [("1x", 0.05), ("3x", 0.08), ("10x", 0.11)])
 def test_little_reward_is_lost(found: Backtest, distance: str, most: float) -> None:
     (row,) = [row for row in found.regrets() if row["group"] == distance]

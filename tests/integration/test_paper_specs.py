@@ -128,6 +128,7 @@ def test_every_backend_takes_the_study_and_its_scripts_start(
     assert len(lines(launch.folder / "evaluation_rows.jsonl")) == 300
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_named_with_the_command_that_writes_it(
     isocompute: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

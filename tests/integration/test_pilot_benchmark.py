@@ -35,6 +35,7 @@ def test_the_designed_pilot_spends_as_much_in_long_enough_runs(pilot: ModuleType
     assert len({n for n, _, _ in made.steps}) >= 3
 
 
+@pytest.mark.slow
 def test_the_table_gives_the_same_summary_as_the_rows(pilot: ModuleType, tmp_path: Path) -> None:
     rows = pilot.examine(0, SEED) + pilot.examine(1, SEED)
     path = tmp_path / "rows.parquet"

@@ -59,6 +59,7 @@ def test_a_folder_of_another_release_is_refused_with_its_version(logged: LoggedR
         BACKEND.read_records(logged.folder)
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_run_is_read_back_exactly(resumed_openrlhf: tuple[RunSpec, Path]) -> None:
     small, resumed = resumed_openrlhf
     runs = BACKEND.read_records(resumed)
@@ -84,6 +85,7 @@ def test_a_killed_and_resumed_run_is_read_back_exactly(resumed_openrlhf: tuple[R
     assert status.headline == (f"avg@{small.evaluation.samples}", pytest.approx(average.value_T[-1], abs=1e-6))
 
 
+@pytest.mark.slow
 def test_evaluations_are_those_of_the_log(resumed_openrlhf: tuple[RunSpec, Path]) -> None:
     _, resumed = resumed_openrlhf
     runs = BACKEND.read_records(resumed)

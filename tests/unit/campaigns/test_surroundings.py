@@ -59,12 +59,13 @@ def make(folder: Path) -> Place:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(CLOCK.replace("HOURS", "5"), marks=pytest.mark.slow, id="clock-forward"),
+        pytest.param(CLOCK.replace("HOURS", "5"), id="clock-forward"),
         pytest.param(CLOCK.replace("HOURS", "-5"), id="clock-back"),
-        pytest.param(DRIVE, marks=pytest.mark.slow, id="late-drive"),
+        pytest.param(DRIVE, id="late-drive"),
     ],
 )
 def test_a_clock_that_is_set_and_a_drive_that_answers_late_change_no_record(change: str, tmp_path: Path) -> None:

@@ -45,10 +45,10 @@ def test_output_that_is_lost_is_no_success(shell: Shell, command: str, where: st
 
 def test_bash_completes_commands_options_and_values(shell: Shell) -> None:
     script = 'eval "$(isocompute --show-completion)"; function="$(complete -p isocompute | grep -o \'_[a-z_]*\')"; '
-    for words in ("al", "allocate --for-r", "launch plan.json --backend op"):
+    for words in ("allocate --for-r", "launch plan.json --backend op"):
         script += f"COMP_WORDS=(isocompute {words}); COMP_CWORD={len(words.split())}; "
         script += '$function isocompute; echo "${COMPREPLY[@]}"; '
-    assert shell(script).stdout.splitlines() == ["allocate", "--for-reward", "openrlhf"]
+    assert shell(script).stdout.splitlines() == ["--for-reward", "openrlhf"]
 
 
 NAMES = ("\x1b[31mred\x1b]0;title\x07", "abc\u202egnp.exe", "b\u200b\x9b31m")
@@ -69,7 +69,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PROGRAM = """
 import sys
 from isocompute_sdk.cli import main
-for words in (["audit"], ["fit", "--draws=10"], ["status"]):
+for words in (["fit", "--draws=10"], ["status"]):
     sys.argv = ["isocompute", *words, sys.argv[-1]]
     try:
         main()

@@ -25,6 +25,7 @@ def simulated(script: ModuleType) -> Planner:
     return script.simulated()
 
 
+@pytest.mark.slow
 def test_equal_epochs_and_equal_rollouts_answer_differently_on_one_data_set(script: ModuleType) -> None:
     simulated, drawn = script.simulated(), script.digitised()
     steps = script.rows(simulated, 2, 16, script.SIMULATED_STEPS)

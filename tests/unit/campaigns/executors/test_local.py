@@ -143,6 +143,7 @@ def start(folder: Path, watched: str = "watched") -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_job_outlives_a_killed_executor_and_is_not_started_twice(job: Callable[..., Job]) -> None:
     folder = job("one", COUNTED).launch.folder
     with start(folder) as program:

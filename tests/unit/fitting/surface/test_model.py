@@ -94,7 +94,7 @@ def test_every_family_of_the_corpus_is_judged_by_a_prior_of_the_others() -> None
     families = {sweep.provenance.family for sweep in iso.sweeps()}
     assert families == set(LEARNED["families"])
     assert all(Prior.learned(family) != Prior.learned() for family in families)
-    for pilot in [next(pilots(sweep)) for sweep in iso.sweeps() if sweep.name in ("qwen3-4b-hard", "trl-sort")]:
+    for pilot in [next(pilots(sweep)) for sweep in iso.sweeps() if sweep.name == "qwen3-4b-hard"]:
         assert pilot.fits.options["without"] == pilot.sweep.provenance.family
     with pytest.raises(iso.FitError, match="accepted: arithmetic"):
         Prior.learned("nobody's")

@@ -59,6 +59,7 @@ def layout(make_sweep: MakeSweep) -> Layout:
     return fitted(make_sweep(LEVELS), draws=1).layout
 
 
+@pytest.mark.slow
 def test_intervals_hold_truths_drawn_from_the_model_as_often_as_they_say(layout: Layout) -> None:
     inside: dict[float, list[bool]] = {1.0: [], 3.0: []}
     errors: list[float] = []

@@ -27,6 +27,7 @@ def test_a_dict_that_every_process_prints_over_many_lines(tmp_path: Path) -> Non
     assert (found.group_size, found.problems_per_batch, found.rollouts) == ("4", "2", 80)
 
 
+@pytest.mark.slow
 def test_the_command_line_of_a_wandb_run_is_used(tmp_path: Path) -> None:
     need("wandb")
     program = tmp_path / "train.py"

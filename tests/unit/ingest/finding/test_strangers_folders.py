@@ -94,6 +94,7 @@ def wandb_runs(folder: Path, runs: dict[str, dict[str, Any]], steps: range) -> N
     subprocess.run(words, check=True, capture_output=True, env={**os.environ, "WANDB_SILENT": "true"})
 
 
+@pytest.mark.slow
 def test_the_trainers_half_of_a_prime_rl_run_is_said_to_be_that(tmp_path: Path) -> None:
     need("wandb")
     tags = {

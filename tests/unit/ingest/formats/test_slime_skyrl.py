@@ -54,6 +54,7 @@ def test_slimes_event_files_with_the_script_beside_them(tmp_path: Path, shared: 
     check_slime(tmp_path)
 
 
+@pytest.mark.slow
 def test_slimes_processes_write_one_run_offline(tmp_path: Path) -> None:
     need("wandb")
     subprocess.run([sys.executable, PROGRAM, "wandb", tmp_path], check=True, capture_output=True)
