@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import html
 import importlib.util
 import os
 import pickle
@@ -13,13 +14,16 @@ import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from isocompute_sdk.cli import main
 from tests.processes import QUICK_SECONDS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Machines differ: a slow one must not fail a property that holds.
 slow_is_fine = [HealthCheck.too_slow]
@@ -152,7 +156,7 @@ def fits_kept(
 
 @pytest.fixture(autouse=True)
 def pictures_plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests of what stands beside pictures do not lay them out, and the slider of their pages has few budgets.
+    """Tests of what stands beside pictures do not lay them out, and pages show only their texts beside few budgets.
 
     Layout and all budgets are for tests of figures, and for the pages that tests of the report share.
     """
@@ -163,6 +167,13 @@ def pictures_plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
             return Figure(figsize=size)
 
+        def texts(drawn: Axes) -> str:
+            from matplotlib.text import Text
+
+            found = {html.escape(text.get_text()) for text in drawn.figure.findobj(Text)}  # type: ignore[arg-type]
+            return f"<svg>{' '.join(sorted(found))}</svg>"
+
+        monkeypatch.setattr("isocompute_sdk.plots.style.as_svg", texts)
         monkeypatch.setattr("isocompute_sdk.plots.style._figure", unlaid)
         monkeypatch.setattr("isocompute_sdk.reporting.material.STEPS", 9)
 

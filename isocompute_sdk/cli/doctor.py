@@ -110,7 +110,8 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    found = replace(found, runs=tuple(_with_falls(one, _causes(found.runs, one, reading, paths)) for one in found.runs))
+    causes = {metric: _causes(found, metric, reading, paths) for metric in {one.metric for one in found.runs}}
+    found = replace(found, runs=tuple(_with_falls(one, causes[one.metric]) for one in found.runs))
     groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
@@ -127,16 +128,16 @@ def doctor(
         )
 
 
-def _causes(every: Sequence[RunFinding], of: RunFinding, reading: ReadingOptions, paths: Sequence[Path] | None) -> str:
-    """The command that names causes, with the metric of a run and the bounds of all that have it, unless usual."""
+def _causes(found: Diagnosis, metric: str | None, reading: ReadingOptions, paths: Sequence[Path] | None) -> str:
+    """The command that names causes, with a metric and the bounds of all runs that have it, unless usual."""
     import numpy as np
 
     from isocompute_sdk.records.reward_metrics import bounds_option
 
     words = reading.sources(paths)
-    values = [series.value_T for one in every if one.metric == of.metric for series in _rewards(one)]
+    values = [series.value_T for one in found.runs if one.metric == metric for series in _rewards(one)]
     if values and (bounds := bounds_option(np.concatenate(values))) != "--bounds 0 1":
-        words += [*([] if reading.metric or of.metric is None else [f"--metric {quote(of.metric)}"]), bounds]
+        words += [*([] if reading.metric or metric is None else [f"--metric {quote(metric)}"]), bounds]
     return " ".join(["isocompute forecast", *words, "-v"])
 
 
