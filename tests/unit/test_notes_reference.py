@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from isocompute_sdk.cli.listing import notes
+from tests.sources import calls_in
 
 CODE = re.compile(r"[a-z]+(?:-[a-z0-9]+)*")
 MAKERS = ("Note", "Watch", "Finding", "Finding.at")
@@ -20,9 +21,7 @@ SEVERITIES = ("info", "warning", "refuse")
 def severities_in(file: Path) -> tuple[tuple[str, frozenset[str]], ...]:
     """Code of every call of Note, and of what becomes one, with the severities written in that call."""
     found: list[tuple[str, frozenset[str]]] = []
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call):
-            continue
+    for node in calls_in(file):
         name = ast.unparse(node.func)
         # A rule of a backend: field, condition and message come before the code.
         arguments = node.args if name in MAKERS else node.args[3:] if name.startswith("Rule[") else []

@@ -366,7 +366,7 @@ def test_rows_without_a_name_are_told_apart_by_configuration_and_refused_where_t
         RunSet.read(tmp_path / "restarts.csv")
 
 
-@pytest.mark.parametrize("beside", ["broken", "copy", "logs"])
+@pytest.mark.parametrize("beside", few(["broken", "copy", "logs"], 1))
 def test_the_next_command_works_beside_broken_files_copies_and_logs(
     isocompute: Command, tmp_path: Path, beside: str
 ) -> None:

@@ -12,6 +12,7 @@ import isocompute_sdk as iso
 from isocompute_sdk.auditing.backtest import pilots
 from isocompute_sdk.fitting.surface.prior import Prior
 from isocompute_sdk.fitting.surface.surface import LEARNED, UNIT_SHAPES, Layout, curve, curve_and_slopes
+from tests.unit.sweeps import corpus
 
 shapes = pytest.mark.parametrize("shape", UNIT_SHAPES)
 
@@ -91,10 +92,10 @@ def test_the_prior_determines_every_parameter(varies_sets: bool, kind: int) -> N
 
 
 def test_every_family_of_the_corpus_is_judged_by_a_prior_of_the_others() -> None:
-    families = {sweep.provenance.family for sweep in iso.sweeps()}
+    families = {sweep.provenance.family for sweep in corpus()}
     assert families == set(LEARNED["families"])
     assert all(Prior.learned(family) != Prior.learned() for family in families)
-    for pilot in [next(pilots(sweep)) for sweep in iso.sweeps() if sweep.name == "qwen3-4b-hard"]:
+    for pilot in [next(pilots(sweep)) for sweep in corpus() if sweep.name == "qwen3-4b-hard"]:
         assert pilot.fits.options["without"] == pilot.sweep.provenance.family
     with pytest.raises(iso.FitError, match="accepted: arithmetic"):
         Prior.learned("nobody's")

@@ -1,10 +1,13 @@
-"""MLflow's folder and database, written by the real `mlflow`."""
+"""MLflow's folder and database; the slow tests have the real `mlflow` write them."""
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +18,53 @@ from isocompute_sdk.ingest.stores.mlflow import STORE as MLFLOW
 from isocompute_sdk.records import RunSet
 from tests.processes import need
 
-need("mlflow", whole_module=True)
 PROGRAM = Path(__file__).parents[1] / "loggers" / "log_to_mlflow.py"
 
 
-@pytest.fixture(scope="module")
-def folder_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+class Written:
+    """Stands in for the module `mlflow`, which takes seconds to load: writes the files that it writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "1"
+
+    def __getattr__(self, name: str) -> Callable[[str], None]:
+        return lambda _: None
+
+    @contextmanager
+    def start_run(self, run_name: str) -> Iterator[None]:
+        self.run = self.folder / run_name
+        for part in ("metrics", "params"):
+            (self.run / part).mkdir(parents=True)
+        (self.run / "meta.yaml").write_text(f"lifecycle_stage: active\nrun_name: {run_name}\nstart_time: 1\n")
+        yield
+
+    def log_params(self, params: dict[str, object]) -> None:
+        for name, value in params.items():
+            self.append(f"params/{name}", str(value))
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            self.append(f"metrics/{name}", f"{1795874917800 + step} {value} {step}\n")
+
+    def append(self, name: str, text: str) -> None:
+        (self.run / name).parent.mkdir(parents=True, exist_ok=True)
+        with (self.run / name).open("a") as file:
+            file.write(text)
+
+
+@pytest.fixture(scope="module", params=["as written", pytest.param("mlflow", marks=pytest.mark.slow)])
+def folder_store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mlflow") / "mlruns"
-    subprocess.run([sys.executable, PROGRAM, folder.as_uri()], capture_output=True, check=True)
+    if request.param == "mlflow":
+        need("mlflow")
+        subprocess.run([sys.executable, PROGRAM, folder.as_uri()], capture_output=True, check=True)
+        return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "mlflow", Written(folder))
+        patch.setattr(sys, "argv", [str(PROGRAM), folder.as_uri()])
+        for name in ("MLFLOW_ALLOW_FILE_STORE", "GIT_PYTHON_REFRESH"):
+            patch.setenv(name, "")
+        runpy.run_path(str(PROGRAM))
     return folder
 
 
@@ -74,6 +116,7 @@ def test_a_deleted_run_is_left_out(folder_store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow  # MLflow makes its tables step by step
 def test_a_database_is_read_and_not_changed_while_another_process_writes(tmp_path: Path) -> None:
+    need("mlflow")
     pytest.importorskip("sqlalchemy")
     pytest.importorskip("alembic")
     path = tmp_path / "mlflow.db"
