@@ -52,7 +52,7 @@ gc.disable()
 os.environ["TESTS_PROCESS"] = str(os.getpid())
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FITS_KEPT = {"assistant", "auditing", "campaigns", "cli", "documents", "planning", "plots", "reporting"}
+FITS_KEPT = {"assistant", "auditing", "campaigns", "cli", "documents", "paper", "planning", "plots", "reporting"}
 """Folders of tests of what is made of fits."""
 
 

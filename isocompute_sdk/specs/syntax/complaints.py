@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from textwrap import dedent
 from typing import Any, cast, get_args
@@ -180,6 +181,7 @@ def _meaning(model: type[BaseModel], location: Sequence[str | int]) -> str:
     return " ".join(text.split()).split(". ")[0].rstrip(".")
 
 
+@cache
 def meanings(model: type[BaseModel]) -> dict[str, str]:
     """Name of a field -> the docstring below it; none for a class whose source cannot be read.
 
