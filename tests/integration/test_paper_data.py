@@ -12,6 +12,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk import Fits, FitStatus, RunSet
 from isocompute_sdk.laws import digitised, measured_easy
+from tests.parameters import few
 
 PREFIX = "qwen2.5-7b-instruct/guru-math"
 
@@ -76,7 +77,7 @@ def test_the_two_level_hard_frontier_is_reported_as_a_step(drawn_curves: Callabl
     assert {"few-group-sizes", "law-at-bound"} <= {note.code for note in fits.notes}
 
 
-@pytest.mark.parametrize("points", ["records", "all"])
+@pytest.mark.parametrize("points", few(["records", "all"], 1))
 def test_the_raw_scatter_is_fitted_and_what_it_cannot_show_is_said(points: str, tmp_path: Path) -> None:
     table, context = measured_easy()
     fits = iso.fit(RunSet.from_columns(table, metric="avg@4", **context), points=points, draws=30, method="paper")

@@ -19,10 +19,10 @@ from isocompute_sdk.cli.app import app
 from isocompute_sdk.specs import load_study
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import run_folder
-from tests.parameters import few
 from tests.processes import ok
 
 SPECS = Path(__file__).parents[2] / "specs"
+pytestmark = pytest.mark.slow
 PAPERS = ("paper_easy", "paper_hard")
 FRAMEWORKS = ("openrlhf", "trl", "verl")
 FILE = "train/math__combined_54.4k.parquet"
@@ -100,8 +100,8 @@ def test_the_problems_are_those_that_the_study_names(written: Path, name: str) -
     assert given == right
 
 
-@pytest.mark.parametrize("backend", few(FRAMEWORKS, {"verl"}))
-@pytest.mark.parametrize("name", [pytest.param("paper_easy", marks=pytest.mark.slow), "paper_hard"])
+@pytest.mark.parametrize("backend", FRAMEWORKS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_every_backend_takes_the_study_and_its_scripts_start(
     written: Path, name: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +128,6 @@ def test_every_backend_takes_the_study_and_its_scripts_start(
     assert len(lines(launch.folder / "evaluation_rows.jsonl")) == 300
 
 
-@pytest.mark.slow
 def test_what_is_missing_is_named_with_the_command_that_writes_it(
     isocompute: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:

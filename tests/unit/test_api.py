@@ -123,6 +123,7 @@ def test_refitting_equals_fitting_on_all_runs(make_runs: Make, tmp_path: Path, o
     assert iso.refit(loaded, more) == everything
 
 
+@pytest.mark.slow
 def test_refitting_continues_runs_and_can_change_options(make_runs: Make) -> None:
     early, late = make_runs(reward, LEVELS, COMPUTE[:8]), make_runs(reward, LEVELS, COMPUTE[8:])
     fits = iso.refit(iso.fit(early, draws=10), late)

@@ -13,6 +13,7 @@ from isocompute_torch import rewards as function_module
 from isocompute_torch import rewards as pool_module
 from isocompute_torch.configuration import InputError, RunFailed
 from isocompute_torch.rewards import RewardFunction, RewardPool
+from tests.parameters import few
 from tests.processes import HANG_SECONDS, Clock
 
 Make = Callable[..., RewardFunction]
@@ -118,7 +119,7 @@ def test_a_call_that_hears_no_alarm_is_ended_with_its_process(reward: Make, monk
 
 @pytest.mark.parametrize(
     ("body", "says"),
-    [(LATE + "time.sleep(600)", "600 s"), ("os._exit(3)", "status 3")],
+    few([(LATE + "time.sleep(600)", "600 s"), ("os._exit(3)", "status 3")], 1),
 )
 def test_a_function_that_never_answers_is_given_up_after_ten_calls(reward: Make, body: str, says: str) -> None:
     source = f"import os, time\ndef reward(p, r, a):\n    if int(p) >= 5:\n        {body}\n    return 1\n"

@@ -71,6 +71,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     return folder, make(folder).run()
 
 
+@pytest.mark.slow
 def test_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(whole: tuple[Path, Outcome]) -> None:
     folder, outcome = whole
     taken = read_decisions(folder)
@@ -95,6 +96,7 @@ def test_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(whole: tu
     assert fitted == {status.run_id for status in statuses}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plugins")
 def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
     seen = overview(whole[0])

@@ -98,6 +98,7 @@ def test_the_command_that_names_causes_shows_a_run_in_percent_that_lost_its_gain
     assert "collapsed-run" in told
 
 
+@pytest.mark.slow
 def test_what_to_do_with_the_rest_follows_the_forecast_of_the_run(isocompute: Command, tmp_path: Path) -> None:
     with_falls(4).write_csv(tmp_path / "runs.csv")
     found = {one["card"]["action"]: one for one in asked(isocompute, "forecast")["forecasts"]}

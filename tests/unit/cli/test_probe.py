@@ -56,6 +56,7 @@ def test_a_probe_that_is_run_becomes_a_file_that_a_plan_in_hours_reads(isocomput
     assert plan["breakdown"]["evaluation"]["gpu_hours"] <= 0.05 * plan["breakdown"]["training"]["gpu_hours"]
 
 
+@pytest.mark.slow
 def test_a_probe_that_is_written_is_started_elsewhere_and_read_back(isocompute: Command, study: Path) -> None:
     written = ok(
         isocompute(

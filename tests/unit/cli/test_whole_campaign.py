@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
 from tests.processes import ok
 
@@ -36,7 +37,15 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert 0 <= judged["probability"] <= 1
     folder = tmp_path / "runs" / "auto"
     assert (tmp_path / found["report"]).is_file()
-    assert (folder / "decisions" / "1-round.json").is_file()
+    # Pilot and plan share one budget, and every decision is on file.
+    taken = read_decisions(folder)
+    assert [one.what for one in taken][:1] + [one.what for one in taken][-2:] == ["round", "end", "plan"]
+    assert all(one.reason for one in taken)
+    pilot = sum(run.rollouts for run in taken[-2].runs)
+    assert pilot <= 0.1 * 100_000
+    planned = taken[-1].named[taken[-1].planned]
+    assert found["plan"]["rollouts"] == planned.rollouts <= 100_000 - taken[-1].spent
+    assert found["plan"]["budget"]["spent"] == pytest.approx({"pilot": taken[-1].spent})
     # Again: nothing is trained, and it tells in words what was decided.
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.jsonl")}
     monkeypatch.setattr(following, "write_page", lambda *_, **__: (None, ""))

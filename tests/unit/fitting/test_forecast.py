@@ -258,6 +258,7 @@ def test_far_forecasts_and_few_evaluations_are_noted() -> None:
     assert [one.factor for one in found.ahead] == [2.0, 4.0, 8.0]
 
 
+@pytest.mark.slow
 def test_a_sweep_helps_a_run_of_which_little_was_seen(repository: Path) -> None:
     """On the recorded hard set one short run cannot show its second rise; runs of other n have shown it."""
     runs = RunSet.read(repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / "mul31-hard.csv")

@@ -126,6 +126,7 @@ def test_rewards_that_were_seen_to_fall_end_a_run(flat: Fits, share: float, seen
     assert [n for n in ("smaller n", "larger n") if n in note.message] == [later_at] * bool(later_at)
 
 
+@pytest.mark.slow
 def test_a_decline_that_runs_of_this_n_did_not_show_says_how_far_they_went() -> None:
     plan = Planner(iso.fit(recorded("llama-3.1-8b-easy"))).allocate("7.5M")
     (note,) = (one for one in plan.notes if one.code == "decline-within-budget")

@@ -76,6 +76,7 @@ def test_without_an_interval_no_number_stands_in_its_place(fitted: Fits) -> None
     assert "nan" not in found.summary()
 
 
+@pytest.mark.slow
 def test_a_difference_that_is_known_to_be_small_is_a_tie_and_a_wide_one_is_undecided(make_runs: Make) -> None:
     compute = np.concatenate([[0.0], np.geomspace(2e3, 2e6, 40)])
 

@@ -80,6 +80,7 @@ def test_a_configuration_that_a_person_names_has_the_odds_of_the_plan(budget: st
     assert reference.odds.expected_loss == pytest.approx(plan.odds.expected_loss, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_more_budget_never_predicts_less(make_runs: Make) -> None:
     levels = [(n, bp) for n in (8, 32, 128) for bp in (32, 128)]
     planner = Planner(iso.fit(make_runs(levels=levels), draws=40))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, prospects, runs_of
+from tests.parameters import few
 from tests.unit.sweeps import Make, later_and_higher, noisy
 
 SPEED = Throughput(step_overhead_seconds=20.0, rollouts_per_second=50.0, gpus=8)
@@ -145,6 +146,7 @@ def test_new_runs_are_long_enough_to_leave_their_warm_up(planner: Planner) -> No
     assert min(new) >= 30
 
 
+@pytest.mark.slow
 def test_longer_runs_leave_less_expected_regret(make_runs: Make) -> None:
     def regret(longest: float, seed: int) -> float:
         compute = np.concatenate([[0.0], np.geomspace(longest / 40, longest, 20)])
@@ -190,7 +192,7 @@ def test_runs_are_judged_at_the_target_and_not_at_their_own_compute(make_runs: M
         prospects(fits, [], 4e6)
 
 
-@pytest.mark.parametrize("floor", [32, 64])
+@pytest.mark.parametrize("floor", few([64, 32], 1))
 def test_new_runs_take_a_batch_of_the_data_that_is_allowed(make_runs: Make, floor: int) -> None:
     compute = np.concatenate([[0.0], np.geomspace(1e4, 6e4, 16)])
     fits = fit(make_runs(noisy(CURVE, 0.01), [(n, bp) for n in (8, 32, 128) for bp in (32, 64)], compute), draws=200)

@@ -197,6 +197,7 @@ def test_many_passes_over_any_set_and_batches_beyond_all_that_were_studied_are_w
         assert ("rollouts_per_batch" in {name for n in found(plan, "batch-not-observed") for name in n.data}) == warned
 
 
+@pytest.mark.slow
 def test_a_plateau_is_doubted_only_of_an_n_that_may_be_the_best() -> None:
     fits = iso.fit(recorded("mul31-hard"))
     plan = Planner(fits).allocate("1.2M")

@@ -98,6 +98,7 @@ def test_n_that_hardly_matters_is_no_recommendation() -> None:
     assert plan_of(alike, "3M", seeds=3).verdict.kind == "hardly-matters"
 
 
+@pytest.mark.slow
 def test_where_n_hardly_matters_no_run_at_the_edge_is_asked_for(repository: Path) -> None:
     fits = fit(iso.read(repository / "benchmarks" / "data" / "smollm2" / "sweep" / "smollm2-long.csv"))
     plan = Planner(fits).allocate("1M", mode="conservative")
@@ -153,6 +154,7 @@ def test_the_likeliest_n_is_named_also_where_it_is_not_about_equal_to_the_plan(b
     assert f"n = {n} ({chance_text(best)})" in plan.verdict.odds
 
 
+@pytest.mark.slow
 def test_the_octave_above_the_grid_is_named_as_a_rival_also_where_it_may_not_be_planned() -> None:
     runs = recorded("qwen2.5-7b-easy")
     planner = Planner(fit(runs))
@@ -555,6 +557,7 @@ def test_the_page_lists_every_verdict_with_its_words() -> None:
     assert listed == VERDICTS
 
 
+@pytest.mark.slow
 def test_a_plan_whose_n_collapsed_in_a_run_is_checked_soon_after_that_place() -> None:
     frame = recorded("mul31-hard").filter(metric="avg@4").to_polars()
     for collapses in (False, True):

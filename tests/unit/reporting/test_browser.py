@@ -84,7 +84,7 @@ def test_nothing_is_cut_off_and_nothing_fails(
     page.context.close()
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", few([22, 1], 1))
 def test_positions_of_the_slider_show_what_allocate_says(
     every: int,
     browser: Browser,

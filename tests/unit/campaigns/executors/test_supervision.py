@@ -16,6 +16,7 @@ from isocompute_sdk.campaigns.executors import Job, LocalExecutor, Result, run_j
 from isocompute_sdk.run_folders import locks, store
 from isocompute_sdk.specs import Supervision
 from isocompute_sdk.training.backend import Launch
+from tests.parameters import few
 from tests.processes import HANG_SECONDS, Clock, wait_for
 
 STEP = (
@@ -153,6 +154,7 @@ def test_a_run_that_fails_by_itself_is_not_retried(job: Callable[..., Job]) -> N
     assert (result.exit_code, result.reason, starts(one)) == (3, "", 1)
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_retried_a_bounded_number_of_times_even_with_progress(job: Callable[..., Job]) -> None:
     one = job("long", 'steps "$(wc -l < "$1/starts")"; sleep 600', limit_seconds=0.25)
     (result,) = run([one], retries=2, hung_after_steps=None)
@@ -210,7 +212,7 @@ except Leaving as left:
 """
 
 
-@pytest.mark.parametrize(("number", "policy"), [(signal.SIGTERM, "stop"), (signal.SIGHUP, "detach")])
+@pytest.mark.parametrize(("number", "policy"), few([(signal.SIGHUP, "detach"), (signal.SIGTERM, "stop")], 1))
 def test_a_signal_stops_or_detaches_and_says_which(
     job: Callable[..., Job], tmp_path: Path, number: signal.Signals, policy: str
 ) -> None:

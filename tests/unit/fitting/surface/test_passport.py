@@ -89,6 +89,7 @@ def test_without_enough_left_there_is_no_backtest(make_sweep: MakeSweep) -> None
     assert passport(make_sweep(levels=(16,))).backtest is None
 
 
+@pytest.mark.slow
 def test_the_share_of_the_rise_grows_with_the_length_of_runs(make_sweep: MakeSweep) -> None:
     short, long = (passport(make_sweep(last=last)).rise_seen for last in (5e4, 2e7))
     assert 0 <= short[0] <= short[1] <= 1

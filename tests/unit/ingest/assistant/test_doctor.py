@@ -110,6 +110,7 @@ def test_no_file_stops_the_doctor(tmp_path: Path, content: bytes, name: str) -> 
     assert finding.problems
 
 
+@pytest.mark.slow
 def test_groups_are_those_of_an_audit(isocompute: Command, tmp_path: Path) -> None:
     # The second base model is better than the first, whatever the columns say.
     starts = {"a": 0.1, "b": 0.1, "c": 0.5}
