@@ -115,7 +115,7 @@ def test_notes_of_the_start_stand_in_the_next_record(
     prepared: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, records: Records
 ) -> None:
     short = Memory(total=2**40, free=0.0, workspace=0.0)
-    folders = [prepared(name, run_id="run", update_steps=2) for name in ("plenty", "short")]
+    folders = [prepared(name, run_id="run", update_steps=1) for name in ("plenty", "short")]
     assert train.main([str(folders[0])]) == 0
     monkeypatch.setattr(assembly, "memory_of", lambda _: short)
     assert train.main([str(folders[1])]) == 0

@@ -126,7 +126,7 @@ def test_an_interrupt_in_any_stage_changes_nothing_in_the_end(
 PROGRAM = """
 import sys
 from test_campaign import make, make_study
-make(sys.argv[1], study=make_study(options={"seconds": 0.05})).run()
+make(sys.argv[1], study=make_study(options={"seconds": 0.02})).run()
 """
 
 
@@ -145,7 +145,7 @@ def test_a_kill_loses_nothing_that_was_measured(
         wait_for(reached, program)
         program.kill()
     measured = {path: path.read_text() for path in out.rglob("metrics.jsonl")}
-    outcome = make(out, study=make_study(options={"seconds": 0.05})).run()
+    outcome = make(out, study=make_study(options={"seconds": 0.02})).run()
     assert all(path.read_text().startswith(text) for path, text in measured.items())
     assert same(outcome, whole[1])
 
@@ -181,7 +181,7 @@ def test_a_study_without_sweep_or_budget_is_refused(tmp_path: Path) -> None:
 def test_a_budget_in_hours_is_planned_with_the_speed_that_the_sweep_itself_logged(tmp_path: Path) -> None:
     study = small_study(
         data={"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py", "n_problems": 6000},
-        sweep={"group_size": [8, 64], "problems_per_batch": 32, "rollouts": 60_000},
+        sweep={"group_size": [8, 64], "problems_per_batch": 32, "rollouts": 41_000},
         budget="40 gpu_hours",
         hardware={"gpus": 8},
         options={"clock": True, "scale": 200_000},

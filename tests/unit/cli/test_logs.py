@@ -88,7 +88,7 @@ FORMATS = {
 REWARD = ("--metric", "train_reward")
 
 
-@pytest.mark.parametrize("format", few(FORMATS, {"states", "mlflow database", "verl file log"}))
+@pytest.mark.parametrize("format", few(FORMATS, {"prime-rl", "mlflow database", "verl file log"}))
 def test_every_command_reads_it(tmp_path: Path, isocompute: Command, format: str) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()

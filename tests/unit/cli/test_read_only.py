@@ -99,7 +99,7 @@ def test_every_command_is_looked_at() -> None:
     assert {line.split()[0] for line in LINES} == {name for panel in PANELS.values() for name in panel} - {"report"}
 
 
-@pytest.mark.parametrize("line", few(LINES, ONCE))
+@pytest.mark.parametrize("line", few(LINES, {*ONCE, "list sweeps", "next {study}/study.yaml"}))
 def test_nothing_is_written(isocompute: Command, study: Path, logs: Path, tmp_path: Path, line: str) -> None:
     before = state(study, logs)
     for form in ("", "--json") if line in ONCE else ("--json",):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.executors import running, slurm
-from isocompute_sdk.cli.shared import following
+from isocompute_sdk.cli.shared import following, work_progress
 from isocompute_sdk.run_folders import locks, store
 from tests.processes import HANG_SECONDS, wait_for
 
@@ -127,7 +127,9 @@ def wait_until_measured(folder: Path, process: subprocess.Popen[str], runs: int)
 def test_run_carries_a_study_out_and_status_tells(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_study(tmp_path)
     monkeypatch.delenv("WITHOUT_PAGE")
+    monkeypatch.setattr(work_progress, "SECONDS_BETWEEN_LINES", 0.0)
     out, err = ask("run", "study.yaml", "--parallel", 2)
+    assert "% of 12,800 rollouts" in err
     assert "n4-bp4-seed0" in out
     assert out.count("finished") == 2
     assert "the answer on one page: runs/small/report.html" in out

@@ -127,7 +127,7 @@ LOOKS = (
     "{name}",
 )
 """Commands over hostile names: of files, runs, models, data sets, and in their own words."""
-QUICK = {line for line in LOOKS if not line.startswith(("report", "problems", "next", "backtest"))}
+QUICK = {line for line in LOOKS if not line.startswith(("report {runs}", "next", "backtest"))}
 HOSTILE = "x\x1b[31m\u202e\x07\x9b\u2028y"
 
 

@@ -102,7 +102,7 @@ def endings(done: subprocess.CompletedProcess[str]) -> int:
     return len(re.findall(r"^(?:ready|question|error: not usable):", done.stdout + done.stderr, re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", few(WAYS, {"letters.csv", "wandb-table.csv", "nested.jsonl", "indexed.parquet"}))
+@pytest.mark.parametrize("name", few(WAYS, {"letters.csv", "percents.csv", "nested.jsonl", "indexed.parquet"}))
 def test_what_the_doctor_says_is_next_reads_eight_runs(isocompute: Command, tmp_path: Path, name: str) -> None:
     table = eight_runs()
     WAYS[name](table, tmp_path / name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def test_every_second_is_counted_once_and_a_killed_attempt_is_lost(tmp_path: Pat
     assert 3600 * found.lost_hours == pytest.approx(50)
     assert 3600 * found.hours == pytest.approx(100 + 46)
     assert (found.rollouts, found.evaluation_rollouts) == (192, 8)
+    assert re.findall(r"[\d.]+", found.summary()) == ["2.4", "1.0", "0.2", "0.4", "0.8", "192", "8"]
     assert spending([run, run]) == found + found
     assert spending([tmp_path / "nothing"]) == Spending()
 
