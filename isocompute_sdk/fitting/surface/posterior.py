@@ -26,7 +26,15 @@ from isocompute_sdk.fitting.surface.prior import (
     sample_declines,
     sample_second_rise,
 )
-from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Layout, Surface, curve, curve_and_slopes, logistic
+from isocompute_sdk.fitting.surface.surface import (
+    RISEN,
+    UNIT_SHAPES,
+    Layout,
+    Surface,
+    curve,
+    curve_and_slopes,
+    logistic,
+)
 
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
@@ -44,8 +52,6 @@ NOISE_FACTOR = (0.5, 6.0)
 """Range of the factor on the noise variance that the residuals may ask for."""
 MAP_ITERATIONS, DRAW_ITERATIONS = 120, 30
 DEFAULT_DRAWS = 200
-RISEN = 1e3
-"""Multiple of the largest compute at which a rise counts as complete."""
 
 
 def fit_surface(
