@@ -207,13 +207,8 @@ class Ensemble:
         weight = np.exp(self.log_evidence_M - self.log_evidence_M.max())
         return weight / weight.sum()
 
-    @property
-    def surface_MP(self) -> Array:
-        """Parameters of each member's surface, without the runs' effects."""
-        return self.parameters_MQ[:, : self.problem.data.layout.size]
-
     def covariance(self) -> Array:
-        """Covariance of them, shape (M, P, P)."""
+        """Covariance of the parameters of each member's surface, without the runs' effects, shape (M, P, P)."""
         size = self.problem.data.layout.size
         whole = np.linalg.inv(self.problem.precision(self.parameters_MQ))
         return np.asarray(whole[:, :size, :size], dtype=float)
