@@ -78,7 +78,7 @@ class MappedRun(Spec):
     problems_per_batch: int | None = Field(default=None, ge=1)
     """B_p."""
     rollouts_per_batch: int | None = Field(default=None, ge=1)
-    """n B_p, in place of B_p."""
+    """n B_p, in place of B_p or n."""
     step_unit: StepUnit | None = None
     """What its logged steps count; None for what its framework is known to count."""
     steps_per_batch: float | None = Field(default=None, gt=0)
@@ -185,7 +185,7 @@ class RunMap(Spec):
         check_fields(given, (*N_AND_BP, BATCH.name, *CONTEXT), "value for all runs")
         sizes = {name: given[name] for name in (*N_AND_BP, BATCH.name) if name in given}
         if BATCH.name in given:
-            sizes["problems_per_batch"] = None
+            sizes.setdefault("problems_per_batch", None)
         context = {name: value for name, value in given.items() if name in CONTEXT}
         runs = {
             name: run.replace(
@@ -251,8 +251,8 @@ class RunMap(Spec):
         """
         run, where = self.entry(name), f"{source}: run {name!r}"
         check_fields(run.context, CONTEXT, f"{where}: field of context")
-        batch = run.rollouts_per_batch if run.problems_per_batch is None else None
-        if run.group_size is None or (run.problems_per_batch is None and batch is None):
+        batch = run.rollouts_per_batch if None in (run.group_size, run.problems_per_batch) else None
+        if [run.group_size, run.problems_per_batch, batch].count(None) > 1:
             raise RecordError(
                 f"{where}: group_size is {run.group_size}, problems_per_batch is {run.problems_per_batch}; accepted: "
                 "whole numbers >= 1",
@@ -290,6 +290,8 @@ def _refuse_open(mapping: RunMap, source: str) -> None:
 
 
 def _has(run: MappedRun, field: str) -> bool:
+    if field == "group_size":
+        return run.group_size is not None or None not in (run.problems_per_batch, run.rollouts_per_batch)
     if field in ("problems_per_batch", BATCH.name):
         return run.problems_per_batch is not None or run.rollouts_per_batch is not None
     if field == "metrics":
