@@ -42,6 +42,7 @@ from isocompute_sdk.records.columns import (
 )
 from isocompute_sdk.records.reward_metrics import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
+from isocompute_sdk.records.suggested import size_in_name
 from isocompute_sdk.records.table import sizes_note
 from isocompute_sdk.specs.base import Spec
 
@@ -358,20 +359,6 @@ def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> No
             )
 
 
-_IN_NAMES = {
-    "group_size": r"n|g|gs|group(?:_?size)?|num_generations",
-    "problems_per_batch": r"b|b_?p|bs|batch(?:_?size)?|problems(?:_per_batch)?",
-}
-"""What sizes are called in names such as `n8-bp16` and `n=8_B=16`."""
-
-
-def size_in_name(name: str, field: str) -> Said | None:
-    """The n or B_p that the name of a run says, if it says one number for it."""
-    words = _IN_NAMES.get(field, "(?!)")
-    said = re.findall(rf"(?<![a-z0-9])((?:{words})[=_-]?(\d+))(?![a-z0-9.])", name, re.IGNORECASE)
-    return Said(int(said[0][1]), said[0][0]) if len(said) == 1 and int(said[0][1]) else None
-
-
 def _refuse_contradiction(log: RunLog, found: Resolved) -> None:
     """Raise on an n, a B_p or both that cannot make the rollouts of a batch."""
     sizes = {name: found.values[name] for name in N_AND_BP if name in found.values}
@@ -403,7 +390,7 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
     where = "no configuration was saved beside it" if run.config is None else f"{run.config.path} does not say it"
     advice, named = f"Add --set {asked[0]}=... if it is the same for all runs, or", size_in_name(log.name, unknown[0])
     if named is not None:
-        where, advice = f"{where}; its name suggests {named.value}", "To confirm what the names suggest,"
+        where, advice = f"{where}; its name suggests {named[0]}", "To confirm what the names suggest,"
     raise RecordError(
         f"{log.source}: the {unknown[0]} of run {log.name!r} is unknown ({where}); accepted: a whole number >= 1",
         f"Give it for all runs as {asked[0]}=..., for each as runs={{{log.name!r}: {{{unknown[0]!r}: ...}}}}, or "

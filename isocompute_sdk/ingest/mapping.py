@@ -20,7 +20,7 @@ from isocompute_sdk.errors import RecordError, SpecError, did_you_mean
 from isocompute_sdk.files import saving, write_text
 from isocompute_sdk.ingest.copies import same_runs, told
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
-from isocompute_sdk.ingest.log_runs import Question, Resolved, ask_for_evaluation, is_table, resolve, size_in_name
+from isocompute_sdk.ingest.log_runs import Question, Resolved, ask_for_evaluation, is_table, resolve
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.notes import Note
@@ -36,6 +36,7 @@ from isocompute_sdk.records.columns import (
     check_fields,
 )
 from isocompute_sdk.records.reward_metrics import is_training_reward
+from isocompute_sdk.records.suggested import size_in_name
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.syntax.plain_yaml import load_spec, write_yaml
 
@@ -372,7 +373,7 @@ def _take_from_name(name: str, known: Resolved) -> None:
     for field in (one for one in N_AND_BP if one in known.unknown and not known.unknown[one].candidates):
         if (said := size_in_name(name, field)) is not None:
             del known.unknown[field]
-            known.take(field, said.value, f"{_BY_NAME}{said.evidence}")
+            known.take(field, said[0], f"{_BY_NAME}{said[1]}")
             known.ask(NAMES, "Are n and B_p what the names of these runs say? If not, correct them first.", _RIGHT)
 
 
@@ -416,9 +417,11 @@ def propose(
         **said: what holds for all runs, see `Said`.
 
     Raises:
-        RecordError: there is nothing to read.
+        RecordError: there is nothing to read, or nothing that can be read.
     """
     found = collect(as_paths(paths), asked(**said), ask=True)
+    if not (found.logs or found.tables):
+        raise next(iter(found.errors.values()))
     return draft(found).replace(searched=tuple(os.path.relpath(path, relative_to) for path in found.paths))
 
 
