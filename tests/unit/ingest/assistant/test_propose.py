@@ -150,8 +150,10 @@ def test_a_wandb_chart_of_runs_with_odd_names_becomes_one_mapping(tmp_path: Path
         (tmp_path / "long.csv").write_text(f"run,{place},avg@4\nn8-s1,1,0.5\nn16-s1,1,0.5\n")
         with pytest.raises(RecordError) as refused:
             RunSet.read(tmp_path / "long.csv")
-        assert "n8, n16" in str(refused.value.shell_hint) and "--set" not in str(refused.value.shell_hint)
-        assert ("--output map.yaml" in str(refused.value.shell_hint)) == (place == "step")
+        hint = str(refused.value.shell_hint)
+        assert "n8, n16" in hint
+        assert "--set" not in hint
+        assert ("--output map.yaml" in hint) == (place == "step")
     with pytest.raises(RecordError, match="group_size"):
         propose(tmp_path / "long.csv")
 
