@@ -528,9 +528,9 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _reward(plan: Plan) -> str:
-    if plan.predicted_reward is None:
-        return "not predicted: no reward curve for this n, model and metric"
-    text = f"{plan.predicted_reward:.3f}, mean of runs"
+    text = "not predicted: no reward curve for this n, model and metric"
+    if plan.predicted_reward is not None:
+        text = f"{plan.predicted_reward:.3f}, mean of runs"
     if plan.reward_interval is not None:
         text += " (80 % interval {:.3f} to {:.3f})".format(*plan.reward_interval)
     if plan.extrapolation is not None:
