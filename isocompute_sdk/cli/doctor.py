@@ -314,12 +314,13 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     from isocompute_sdk.fitting.measured_runs import grouped
     from isocompute_sdk.records.columns import TRAIN_SETS
     from isocompute_sdk.records.grouping import choose_measure
-    from isocompute_sdk.records.reward_metrics import bounds_option
+    from isocompute_sdk.records.reward_metrics import bounds_option, two_scales
 
+    again = f"isocompute doctor {quote(str(output))}"
     try:
         measure = choose_measure(runs, asked if asked in runs.metrics else None)
     except RecordError:
-        return f"isocompute doctor {quote(str(output))}"
+        return again
     table = runs.filter(metric=measure.metric)
     options = [f"--metric {quote(measure.metric)}"]
     if len([name for name in table.eval_sets if name not in TRAIN_SETS]) > 1:
@@ -328,6 +329,8 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     if (bounds := bounds_option(values)) != "--bounds 0 1":
         options.append(bounds)
     series = {one.run_id: one for one in table.series(measure.metric, measure.eval_set)}
+    if two_scales(measure.metric, ((run, one.value_T) for run, one in series.items())) is not None:
+        return again
     sizes = {info.group_size for info in table.runs()}
     one_group = len(grouped(table.runs(), series)) == 1 and len(sizes) > 1
     command = "fit" if one_group else "forecast" if sizes == {1} else "audit"

@@ -15,16 +15,20 @@ from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
 from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.asked import best_beside
 from isocompute_sdk.records.grouping import Group, group_runs, kin
-from isocompute_sdk.records.reward_metrics import LOOKS_PERCENT, bounds_option, likely_range, no_rise, no_rise_note
+from isocompute_sdk.records.reward_metrics import (
+    ONE_SCALE,
+    bounds_option,
+    likely_range,
+    no_rise,
+    no_rise_note,
+    two_scales,
+)
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
 
 MIN_FILLED = 0.01
 """Share of wide bounds that rewards must reach: shares of 1 are not percent."""
-SHOWN = 4
-"""Runs that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -178,18 +182,11 @@ def check_bounds(
     values = np.concatenate([*(one.value_T for one in every), *beside]) if every else np.zeros(1)
     mixed = among is not None and others is not None and len(others.run_ids) < len(among.run_ids)
     named = [f"--metric {quote(metric)}"] if mixed else []
-    # Of a run that fell, or never had a reward, the largest value says nothing else.
-    largest = {one.run_id: float(np.abs(one.value_T).max()) for one in every}
-    shares = [run for run, top in largest.items() if 0 < top <= 1.0]
-    # One stray value makes no percentage, and is named below.
-    above = [one.run_id for one in every if np.median(one.value_T) > 1.0]
-    percent = [run for run in above if LOOKS_PERCENT < largest[run] <= 100.0]
+    largest = max((float(np.abs(one.value_T).max()) for one in every), default=0.0)
     wide = MIN_FILLED * (bounds[1] - bounds[0]) >= 1.0
-    if shares and percent and (wide or max(largest.values()) > bounds[1]):
-        raise FitError(
-            f"{metric}: {listed(shares, SHOWN)} look like shares of 1, {listed(percent, SHOWN)} like percent",
-            "Write all on one scale: shares times 100 are percent. Or leave some out.",
-        )
+    scales = two_scales(metric, ((one.run_id, one.value_T) for one in every))
+    if scales is not None and (wide or largest > bounds[1]):
+        raise FitError(scales[0], ONE_SCALE)
     for one in every:
         outside = np.flatnonzero((one.value_T < bounds[0]) | (one.value_T > bounds[1]))
         if outside.size:
@@ -204,7 +201,7 @@ def check_bounds(
                 "Or repair the values." + (f" The runs have several metrics: this is about {metric}." if mixed else ""),
                 (*named, bounds_option(values)),
             )
-    if wide and shares and max(largest.values()) <= 1.0:
+    if wide and 0 < largest <= 1.0:
         own = np.concatenate([one.value_T for one in every])
         raise FitError(
             f"{metric} spans {own.min():g} to {own.max():g}, a tiny part of bounds = {bounds}",

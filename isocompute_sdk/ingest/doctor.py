@@ -32,12 +32,14 @@ from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, N_AND_BP, PLACEHOLDERS, Options
 from isocompute_sdk.records.reward_metrics import (
+    ONE_SCALE,
     TRAIN_REWARD,
     TRAIN_SET,
     bounds_option,
     headline,
     is_training_reward,
     measured_in,
+    two_scales,
     undecided,
 )
 
@@ -219,6 +221,10 @@ def _next(
     if options.metric is None and (names := undecided(measured)):
         question = f"which is the reward: {' or '.join(names[:8])}? The next command takes {names[0]}."
         return "question", question, _command(paths, [*words, f"--metric {shlex.quote(names[0])}"])
+    for scales in filter(None, (two_scales(*one) for one in _rewards(findings).items())):
+        keep = " ".join(f"--where {shlex.quote(f'run_id={run}')}" for run in scales[1])
+        question = f"on which scale is the reward? {scales[0]}. {ONE_SCALE} The next command keeps the shares."
+        return "question", question, _command(paths, [*words, keep, f"--output {named_after(paths)}.parquet"])
     if ready:
         fit = _fit_as_it_is(found, findings, paths, words)
         return "ready", None, fit or _command(paths, [*words, f"--output {named_after(paths)}.parquet"])
@@ -260,16 +266,12 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
             "n = 1 in all runs, as in PPO: a single rollout has no group to be compared with, so no n can be planned "
             "from them. isocompute status and isocompute forecast read them; a plan needs runs with n of 2 or more."
         )
-    values: dict[str, list[np.ndarray[Any, Any]]] = {}
-    rewards: list[np.ndarray[Any, Any]] = []
-    for one in findings:
-        if one.runs is not None and one.metric is not None:
-            values.setdefault(one.metric, []).append(one.runs.filter(metric=one.metric).to_polars()["value"].to_numpy())
-            # Those of updates show what the function can return too.
-            rewards.append(one.runs.filter(metric=[one.metric, TRAIN_REWARD]).to_polars()["value"].to_numpy())
+    values = _rewards(findings)
+    # Those of updates show what the function can return too.
+    rewards = [one for parts in _rewards(findings, TRAIN_REWARD).values() for _, one in parts]
     for metric, parts in values.items():
-        low, high = float(min(map(np.min, parts))), float(max(map(np.max, parts)))
-        if not -1e-9 <= low <= high <= 1 + 1e-9:
+        low, high = float(min(np.min(one) for _, one in parts)), float(max(np.max(one) for _, one in parts))
+        if not -1e-9 <= low <= high <= 1 + 1e-9 and two_scales(metric, parts) is None:
             span = f"runs from {low:.4g} to {high:.4g}" if low < high else f"is always {low:.4g}"
             which = f"--metric {shlex.quote(metric)} " if len(values) > 1 else ""
             found.append(
@@ -285,6 +287,16 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
                 f"mixed: {len(counts)} values of {field_}: {listed_}. A fit takes one: isocompute doctor --where "
                 f"{field_}=... keeps its runs."
             )
+    return found
+
+
+def _rewards(findings: Sequence[RunFinding], *more: str) -> dict[str, list[tuple[str, np.ndarray[Any, Any]]]]:
+    """Metric that a fit would use -> run and its values; those of further metrics too."""
+    found: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = {}
+    for one in findings:
+        if one.runs is not None and one.metric is not None:
+            values = one.runs.filter(metric=[one.metric, *more]).to_polars()["value"].to_numpy()
+            found.setdefault(one.metric, []).append((one.name, values))
     return found
 
 

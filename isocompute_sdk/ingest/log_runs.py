@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -41,6 +42,7 @@ from isocompute_sdk.records.columns import (
 )
 from isocompute_sdk.records.reward_metrics import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
+from isocompute_sdk.records.suggested import size_in_name
 from isocompute_sdk.records.table import sizes_note
 from isocompute_sdk.specs.base import Spec
 
@@ -111,9 +113,9 @@ def rows_of(
     run: LoadedRun, found: Resolved, options: Options, batch: str = N_AND_BP[1]
 ) -> tuple[pl.DataFrame, list[Note]]:
     """The rows of one run, and notes on it; `batch` is what to ask for where nothing says B_p."""
+    _refuse_contradiction(run.log, found)
     if not options.without_sizes:
         _refuse_open(run, found, batch)
-    _refuse_contradiction(run.log, found)
     frame, told = tabulate(run.log, found.reading(options, run.log))
     return frame, [*found.notes(run.log.name, run), *told]
 
@@ -141,7 +143,7 @@ class Resolved:
     """Column, or `STEPS_PER_BATCH` -> value."""
     evidence: dict[str, str] = field(default_factory=dict[str, str])
     rollouts: Said | None = None
-    """Rollouts of one batch, n B_p, if n is unknown."""
+    """Rollouts of one batch, n B_p, if n or B_p does not follow from them."""
     unknown: dict[str, Question] = field(default_factory=dict[str, Question])
     """Field -> what has to be answered: n, B_p, `updates_per_batch`, `step_unit`."""
     disagreements: dict[str, tuple[Said, ...]] = field(default_factory=dict[str, "tuple[Said, ...]"])
@@ -191,11 +193,7 @@ def _own_metrics(log: RunLog) -> list[str]:
 
 
 def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
-    """What is known of a run, and what is not.
-
-    Raises:
-        RecordError: rollouts of a batch that are no multiple of n.
-    """
+    """What is known of a run, and what is not."""
     log, found = run.log, Resolved()
     given = dict(given)
     batch = given.pop(BATCH.name, None)
@@ -219,31 +217,29 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
             found.ask(name, f"Sources disagree about {name} of {log.name!r}. Which is right?", shown)
         else:
             found.disagreements[name] = all_
-    rollouts = None if config is None or "problems_per_batch" in found.values else config.rollouts
-    _size_of_batch(run, found, rollouts if batch is None else Said(batch, "--set rollouts_per_batch"))
+    rollouts = None if config is None or {*N_AND_BP} <= found.values.keys() else config.rollouts
+    _size_of_batch(found, rollouts if batch is None else Said(batch, "--set rollouts_per_batch"))
     _ask_for_sizes(found, config)
     _ask_for_steps(found, log)
     return found
 
 
-def _size_of_batch(run: LoadedRun, found: Resolved, rollouts: Said | None) -> None:
-    """B_p from the rollouts of a batch, if n is known and does not change."""
-    size = found.values.get("group_size")
-    if rollouts is None or not isinstance(size, int):
+def _size_of_batch(found: Resolved, rollouts: Said | None) -> None:
+    """B_p from the rollouts of a batch and n, or n from them and B_p; they are kept where the known one is no part."""
+    known = next((name for name in N_AND_BP if name in found.values), None)
+    if rollouts is None or known is None or rollouts.value % found.values[known]:
         found.rollouts = rollouts
         return
-    if rollouts.value % size:
-        raise RecordError(
-            f"{run.log.source}: run {run.log.name!r}: {rollouts.value} rollouts of a batch ({rollouts.evidence}) are "
-            f"not a multiple of group_size {size}; accepted: a multiple of n",
-            "Correct group_size, or give B_p too: problems_per_batch=...",
-        )
-    found.take("problems_per_batch", rollouts.value // size, f"{rollouts.evidence} rollouts with n = {size}")
+    size, other = found.values[known], N_AND_BP[known == N_AND_BP[0]]
+    symbol = "n" if known == N_AND_BP[0] else "B_p"
+    found.take(other, rollouts.value // size, f"{rollouts.evidence} rollouts with {symbol} = {size}")
 
 
 def _ask_for_sizes(found: Resolved, config: SavedConfig | None) -> None:
     for column, symbol in zip(N_AND_BP, ("n", "B_p"), strict=True):
-        if column in found.values or column in found.unknown or (column != N_AND_BP[0] and found.rollouts is not None):
+        if column in found.values or column in found.unknown:
+            continue
+        if found.rollouts is not None and (column != N_AND_BP[0] or N_AND_BP[1] in found.values):
             continue
         asks = f"No file states the {column} ({symbol}) of these runs. What is it?"
         if column != N_AND_BP[0] and config is not None and config.batch is not None:
@@ -363,29 +359,17 @@ def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> No
             )
 
 
-_IN_NAMES = {
-    "group_size": r"n|g|gs|group(?:_?size)?|num_generations",
-    "problems_per_batch": r"b|b_?p|bs|batch(?:_?size)?|problems(?:_per_batch)?",
-}
-"""What sizes are called in names such as `n8-bp16` and `n=8_B=16`."""
-
-
-def size_in_name(name: str, field: str) -> Said | None:
-    """The n or B_p that the name of a run says, if it says one number for it."""
-    words = _IN_NAMES.get(field, "(?!)")
-    said = re.findall(rf"(?<![a-z0-9])((?:{words})[=_-]?(\d+))(?![a-z0-9.])", name, re.IGNORECASE)
-    return Said(int(said[0][1]), said[0][0]) if len(said) == 1 and int(said[0][1]) else None
-
-
 def _refuse_contradiction(log: RunLog, found: Resolved) -> None:
-    """Raise on an n times B_p that is not what the log counted in every batch."""
-    n, problems = (found.values.get(name) for name in N_AND_BP)
-    counted = logged_batch(log)
-    if counted is None or n is None or problems is None or n * problems == counted[1]:
+    """Raise on an n, a B_p or both that cannot make the rollouts of a batch."""
+    sizes = {name: found.values[name] for name in N_AND_BP if name in found.values}
+    counted, product = logged_batch(log), math.prod(sizes.values())
+    batch = found.rollouts if counted is None else Said(counted[1], f"every one logged {counted[0]} = {counted[1]}")
+    if batch is None or batch.value == product or (len(sizes) < 2 and batch.value % product == 0):
         return
+    given = f"{' x '.join(sizes)} = {' x '.join(map(str, sizes.values()))}{f' = {product}' * (len(sizes) > 1)}"
     raise RecordError(
-        f"{log.source}: run {log.name!r}: n x B_p = {n} x {problems} = {n * problems} rollouts of a batch, but every "
-        f"one logged {counted[0]} = {counted[1]}; accepted: an n and a B_p whose product is {counted[1]}",
+        f"{log.source}: run {log.name!r}: {given} cannot make the {batch.value} rollouts of a batch "
+        f"({batch.evidence}); accepted: an n and a B_p whose product is {batch.value}",
         "Correct group_size (n) or problems_per_batch (B_p).",
     )
 
@@ -406,7 +390,7 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
     where = "no configuration was saved beside it" if run.config is None else f"{run.config.path} does not say it"
     advice, named = f"Add --set {asked[0]}=... if it is the same for all runs, or", size_in_name(log.name, unknown[0])
     if named is not None:
-        where, advice = f"{where}; its name suggests {named.value}", "To confirm what the names suggest,"
+        where, advice = f"{where}; its name suggests {named[0]}", "To confirm what the names suggest,"
     raise RecordError(
         f"{log.source}: the {unknown[0]} of run {log.name!r} is unknown ({where}); accepted: a whole number >= 1",
         f"Give it for all runs as {asked[0]}=..., for each as runs={{{log.name!r}: {{{unknown[0]!r}: ...}}}}, or "

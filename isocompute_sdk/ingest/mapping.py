@@ -20,7 +20,7 @@ from isocompute_sdk.errors import RecordError, SpecError, did_you_mean
 from isocompute_sdk.files import saving, write_text
 from isocompute_sdk.ingest.copies import same_runs, told
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
-from isocompute_sdk.ingest.log_runs import Question, Resolved, ask_for_evaluation, is_table, resolve, size_in_name
+from isocompute_sdk.ingest.log_runs import Question, Resolved, ask_for_evaluation, is_table, resolve
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.notes import Note
@@ -36,6 +36,7 @@ from isocompute_sdk.records.columns import (
     check_fields,
 )
 from isocompute_sdk.records.reward_metrics import is_training_reward
+from isocompute_sdk.records.suggested import size_in_name
 from isocompute_sdk.specs.base import Spec
 from isocompute_sdk.specs.syntax.plain_yaml import load_spec, write_yaml
 
@@ -78,7 +79,7 @@ class MappedRun(Spec):
     problems_per_batch: int | None = Field(default=None, ge=1)
     """B_p."""
     rollouts_per_batch: int | None = Field(default=None, ge=1)
-    """n B_p, in place of B_p."""
+    """n B_p, in place of B_p or n."""
     step_unit: StepUnit | None = None
     """What its logged steps count; None for what its framework is known to count."""
     steps_per_batch: float | None = Field(default=None, gt=0)
@@ -185,7 +186,7 @@ class RunMap(Spec):
         check_fields(given, (*N_AND_BP, BATCH.name, *CONTEXT), "value for all runs")
         sizes = {name: given[name] for name in (*N_AND_BP, BATCH.name) if name in given}
         if BATCH.name in given:
-            sizes["problems_per_batch"] = None
+            sizes.setdefault("problems_per_batch", None)
         context = {name: value for name, value in given.items() if name in CONTEXT}
         runs = {
             name: run.replace(
@@ -251,8 +252,8 @@ class RunMap(Spec):
         """
         run, where = self.entry(name), f"{source}: run {name!r}"
         check_fields(run.context, CONTEXT, f"{where}: field of context")
-        batch = run.rollouts_per_batch if run.problems_per_batch is None else None
-        if run.group_size is None or (run.problems_per_batch is None and batch is None):
+        batch = run.rollouts_per_batch if None in (run.group_size, run.problems_per_batch) else None
+        if [run.group_size, run.problems_per_batch, batch].count(None) > 1:
             raise RecordError(
                 f"{where}: group_size is {run.group_size}, problems_per_batch is {run.problems_per_batch}; accepted: "
                 "whole numbers >= 1",
@@ -290,6 +291,8 @@ def _refuse_open(mapping: RunMap, source: str) -> None:
 
 
 def _has(run: MappedRun, field: str) -> bool:
+    if field == "group_size":
+        return run.group_size is not None or None not in (run.problems_per_batch, run.rollouts_per_batch)
     if field in ("problems_per_batch", BATCH.name):
         return run.problems_per_batch is not None or run.rollouts_per_batch is not None
     if field == "metrics":
@@ -370,7 +373,7 @@ def _take_from_name(name: str, known: Resolved) -> None:
     for field in (one for one in N_AND_BP if one in known.unknown and not known.unknown[one].candidates):
         if (said := size_in_name(name, field)) is not None:
             del known.unknown[field]
-            known.take(field, said.value, f"{_BY_NAME}{said.evidence}")
+            known.take(field, said[0], f"{_BY_NAME}{said[1]}")
             known.ask(NAMES, "Are n and B_p what the names of these runs say? If not, correct them first.", _RIGHT)
 
 
@@ -414,9 +417,11 @@ def propose(
         **said: what holds for all runs, see `Said`.
 
     Raises:
-        RecordError: there is nothing to read.
+        RecordError: there is nothing to read, or nothing that can be read.
     """
     found = collect(as_paths(paths), asked(**said), ask=True)
+    if not (found.logs or found.tables):
+        raise next(iter(found.errors.values()))
     return draft(found).replace(searched=tuple(os.path.relpath(path, relative_to) for path in found.paths))
 
 

@@ -112,6 +112,8 @@ class Plan(Sized, Saved):
     without draws, or M or B fixed."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
     """Arguments of `Planner.allocate` besides the budget that are not its defaults."""
+    compared_with: str | None = field(default=None, compare=False)
+    """Configuration that it was compared with, such as n=16,bp=32; None if with none."""
     fits: SavedFits | None = field(default=None, repr=False, compare=False)
     """The fits behind the plan, without their table of runs; None if they were not saved with it."""
 
@@ -499,8 +501,7 @@ def describe(alternative: Alternative) -> str:
 
 def _cost(plan: Plan) -> str:
     budget, unit = plan.budget, plan.budget.unit
-    spent, available = (amount_text(part, unit) for part in (plan.cost, budget.available))
-    text = f"{spent.partition(' ')[0]} of {available}"
+    text = part_of(plan.cost, budget.available, unit)
     if budget.spent:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share
@@ -527,9 +528,9 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _reward(plan: Plan) -> str:
-    if plan.predicted_reward is None:
-        return "not predicted: no reward curve for this n, model and metric"
-    text = f"{plan.predicted_reward:.3f}, mean of runs"
+    text = "not predicted: no reward curve for this n, model and metric"
+    if plan.predicted_reward is not None:
+        text = f"{plan.predicted_reward:.3f}, mean of runs"
     if plan.reward_interval is not None:
         text += " (80 % interval {:.3f} to {:.3f})".format(*plan.reward_interval)
     if plan.extrapolation is not None:

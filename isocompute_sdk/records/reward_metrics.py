@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from isocompute_sdk.errors import NothingMeasured, RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import (
     BY_NAME,
     DEFAULT_EVAL_SET,
@@ -199,6 +200,27 @@ def bounds_option(values: Array) -> str:
     author knows."""
     usual = usual_range(float(np.min(values)), float(np.max(values)))
     return "--bounds LOW HIGH" if usual is None else "--bounds {:g} {:g}".format(*usual)
+
+
+ONE_SCALE = "Write all on one scale: shares times 100 are percent. Or leave some out."
+"""What to do about `two_scales`."""
+
+
+def two_scales(metric: str, rewards: Iterable[tuple[str, Array]]) -> tuple[str, list[str]] | None:
+    """That some runs look like shares of 1 and others like percent, and which are shares; None unless there are both.
+
+    Args:
+        metric: the reward.
+        rewards: run and its values.
+    """
+    # Of a run that fell, or never had a reward, the largest value says nothing else.
+    largest = [(run, float(np.abs(value_T).max()), float(np.median(value_T))) for run, value_T in rewards]
+    shares = [run for run, top, _ in largest if 0 < top <= 1.0]
+    # One stray value makes no percentage.
+    percent = [run for run, top, middle in largest if middle > 1.0 and LOOKS_PERCENT < top <= 100.0]
+    if not (shares and percent):
+        return None
+    return f"{metric}: {listed(shares, 4)} look like shares of 1, {listed(percent, 4)} like percent", shares
 
 
 def likely_range(values: Array) -> tuple[float, float]:

@@ -114,3 +114,16 @@ def tells_apart(known: Mapping[str, pl.Series], others: Mapping[str, pl.Series])
 
 _NUMBERED = re.compile(r"(^|_)(id|job|run|trial|seed|rep|repeat|replicate|number)(_|$)")
 """Words in names of columns that number runs."""
+
+_IN_NAMES = {
+    "group_size": r"n|g|gs|group(?:_?size)?|num_generations",
+    "problems_per_batch": r"b|b_?p|bs|batch(?:_?size)?|problems(?:_per_batch)?",
+}
+"""What sizes are called in names such as `n8-bp16` and `n=8_B=16`."""
+
+
+def size_in_name(name: str, field: str) -> tuple[int, str] | None:
+    """The n or B_p that the name of a run says, and the words that say it, if it says one number for it."""
+    words = _IN_NAMES.get(field, "(?!)")
+    said = re.findall(rf"(?<![a-z0-9])((?:{words})[=_-]?(\d+))(?![a-z0-9.])", name, re.IGNORECASE)
+    return (int(said[0][1]), said[0][0]) if len(said) == 1 and int(said[0][1]) else None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.columns import (
     CONTEXT_FIELDS,
@@ -33,7 +34,7 @@ from isocompute_sdk.records.columns import (
     wrong_column,
 )
 from isocompute_sdk.records.reward_metrics import headline, measured_in, no_metric, to_rows
-from isocompute_sdk.records.suggested import only_count, sizes_of_runs, suggested, tells_apart
+from isocompute_sdk.records.suggested import only_count, size_in_name, sizes_of_runs, suggested, tells_apart
 
 if TYPE_CHECKING:
     import polars as pl
@@ -489,9 +490,14 @@ def _refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> Non
     say += [f"give one value for all rows as {given}"] if given else []
     hint = "; ".join(say) or "Add a column step, or the rollouts as C"
     in_shell = f"Add {' '.join(options)}." if options else f"{hint}."
-    if "group_size" in values and "run_id" in named.known and named.known["run_id"].n_unique() > 1:
+    runs = named.known["run_id"].unique(maintain_order=True).to_list() if "run_id" in named.known else []
+    if "group_size" in values and len(runs) > 1:
         # One n for all runs would be wrong for most of them.
-        options, in_shell = (), f"{in_shell[:-1]} if all runs share it, or {schema.PROPOSE}."
+        options, named_sizes = (), [said[1] for run in runs if (said := size_in_name(str(run), "group_size"))]
+        stepped = "step" in {*named.known, *renamed.values()}
+        collect = schema.PROPOSE if stepped else "add a column group_size, with the n of each run"
+        suggests = f"To confirm what the names suggest ({listed(named_sizes, 3)}), {collect}."
+        in_shell = suggests if named_sizes else f"{in_shell[:-1]} if all runs share it, or {collect}."
     if len(sizes) > 1 and sized:
         in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size in place of --set group_size=N."
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):

@@ -10,7 +10,7 @@ import pytest
 from tests.documents.document import REPOSITORY, blocks, missing, printed, run_markdown, run_notebook
 
 SLOW = {
-    *("01_closed_loop", "04_audit_your_logs", "08_easy_or_hard", "09_fixed_batch", "10_design_a_pilot"),
+    *("01_closed_loop", "08_easy_or_hard", "09_fixed_batch", "10_design_a_pilot"),
     *("11_entropy_collapse", "13_paper_figures", "14_wandb_export_to_verl"),
 }
 PACKAGES = {"02_write_a_backend", "03_add_a_log_format"}

@@ -348,6 +348,8 @@ def test_a_plan_far_beyond_all_runs_is_approved_up_to_twice_the_largest_only() -
     assert plan.gain is not None
     assert plan.approval.kind == "part"
     assert plan.approval.step == pytest.approx(2 * 4e5 / plan.rollouts_per_batch, rel=0.05)
+    # The screen says how far, of a plan without a prediction too.
+    assert "15 x" in replace(plan, predicted_reward=None, reward_interval=None, approval=None).summary()
 
 
 def test_a_plan_far_beyond_the_runs_at_its_n_is_approved_in_part_where_others_are_as_long() -> None:

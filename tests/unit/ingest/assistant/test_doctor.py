@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -192,6 +193,13 @@ def test_all_runs_together_need_one_range_of_the_reward(isocompute: Command, tmp
     (asked,) = [text for text in found["remarks"] if "--bounds" in text]
     assert "4 to 46" in asked
     assert not any("--bounds" in text for run in found["runs"] for text in (*run["problems"], *run["advice"]))
+    # Of shares and percents no bounds are right: the next command keeps the shares.
+    table = _table(tmp_path / "runs.csv", lambda n, step: (100 if n == 8 else 1) * (0.3 + step / 1e3))
+    found = json.loads(isocompute("doctor", table, "--json").stdout)
+    assert found["verdict"] == "question"
+    assert not any("--bounds" in text for text in (*found["remarks"], found["next"]))
+    kept = isocompute(*shlex.split(found["next"].removeprefix("isocompute ")), "--json")
+    assert {run["group_size"] for run in json.loads(kept.stdout)["runs"]} == {4, 16}
 
 
 def test_the_range_of_an_evaluation_holds_the_rewards_of_updates_too(tmp_path: Path) -> None:

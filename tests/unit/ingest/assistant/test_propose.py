@@ -145,6 +145,17 @@ def test_a_wandb_chart_of_runs_with_odd_names_becomes_one_mapping(tmp_path: Path
     with pytest.raises(RecordError, match="suggests 8") as refused:
         RunSet.read(tmp_path / "chart.csv")
     assert "--output map.yaml" in str(refused.value.shell_hint)
+    # So does one that reads a long table, and proposes no n for all runs; a mapping needs steps.
+    for place in ("step", "C"):
+        (tmp_path / "long.csv").write_text(f"run,{place},avg@4\nn8-s1,1,0.5\nn16-s1,1,0.5\n")
+        with pytest.raises(RecordError) as refused:
+            RunSet.read(tmp_path / "long.csv")
+        hint = str(refused.value.shell_hint)
+        assert "n8, n16" in hint
+        assert "--set" not in hint
+        assert ("--output map.yaml" in hint) == (place == "step")
+    with pytest.raises(RecordError, match="group_size"):
+        propose(tmp_path / "long.csv")
 
 
 @pytest.mark.parametrize(

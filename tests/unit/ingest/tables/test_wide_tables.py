@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest import diagnose, propose
 from isocompute_sdk.records import RunSet
 
 SIZES = {"group_size": 8, "problems_per_batch": 16}
@@ -97,14 +97,20 @@ def test_the_first_update_of_a_log_under_another_name_counts(tmp_path: Path) -> 
     for name in ("metrics.jsonl", "table.jsonl"):
         path = write(rows, tmp_path, "jsonl").rename(tmp_path / name)
         assert RunSet.read(path, **SIZES).runs()[0].rollouts == 20 * 128
-        # Rollouts of a batch that the log counts say B_p, and what contradicts them.
-        (found,) = diagnose(path, set={"group_size": 4}).runs
-        assert (found.group_size, found.problems_per_batch) == ("4", "32")
+        # Rollouts of a batch that the log counts say B_p or n, and what contradicts them.
+        for given in ({"group_size": 4}, {"problems_per_batch": 32}):
+            (found,) = diagnose(path, set=given).runs
+            assert (found.group_size, found.problems_per_batch) == ("4", "32")
+            (info,) = RunSet.read(path, set=given).runs()
+            assert (info.group_size, info.problems_per_batch) == (4, 32)
+        (entry,) = propose(path).told(set={"problems_per_batch": 32}).readings().values()
+        assert entry.constants["rollouts_per_batch"] == 128
         wrong = {"group_size": 4, "problems_per_batch": 50}
-        (found,) = diagnose(path, set=wrong).runs
-        assert not found.readable
-        with pytest.raises(RecordError, match=r"200 .* 128"):
-            RunSet.read(path, **wrong)
+        for given in (wrong, {"group_size": 3}, {"problems_per_batch": 7}):
+            (found,) = diagnose(path, set=given).runs
+            assert not found.readable
+            with pytest.raises(RecordError, match=r"= (4 x 50 = 200|3|7) .* 128"):
+                RunSet.read(path, set=given)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.__name__)
