@@ -338,6 +338,7 @@ def test_the_context_that_all_runs_share_travels_with_the_fits(make_runs: Make) 
     assert plan.epochs == plan.update_steps * plan.problems_per_batch / 6000
 
 
+@pytest.mark.slow
 def test_numpy_scalars_are_as_good_as_python_numbers(runs: RunSet, tmp_path: Path) -> None:
     fits = iso.fit(
         runs,

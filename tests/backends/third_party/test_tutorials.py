@@ -117,6 +117,7 @@ def write_run(folder: Path, n: int, attempts: tuple[range, ...] = (range(1, 41),
                 log.write(json.dumps(row) + "\n")
 
 
+@pytest.mark.slow
 def test_it_meets_the_contract_of_every_format(log_site: Path, repository: Path) -> None:
     assert contract(log_site, repository, "coinrl", "tests/unit/ingest/formats/test_log_formats.py") >= 5
 

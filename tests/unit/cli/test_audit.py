@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.parameters import few
 from tests.processes import ok
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -58,7 +59,7 @@ def test_a_long_run_name_is_printed_whole_at_80_columns(isocompute: Command, log
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize("n", [1, 8])
+@pytest.mark.parametrize("n", few([1, 8], 1))
 def test_what_to_run_next_is_asked_only_of_runs_with_groups(isocompute: Command, logs: Path, n: int) -> None:
     rows = [f"{n},32,{step},{0.1 + 0.01 * step}" for step in range(0, 40, 4)]
     (logs / "one.csv").write_text("\n".join(["num_generations,Bp,step,reward", *rows]) + "\n")

@@ -143,6 +143,7 @@ def between_looks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return lambda *steps: monkeypatch.setattr(alert_command, "time", Pauses(*steps))
 
 
+@pytest.mark.slow
 def test_a_run_that_falls_ill_while_it_is_watched_is_told_once(
     watching: Callable[..., subprocess.Popen[str]], recorder: Path, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_difference_that_is_known_to_be_small_is_a_tie_and_a_wide_one_is_undec
     assert "equal," not in wide
 
 
+@pytest.mark.slow
 def test_against_the_best_plan_the_budget_is_the_default(simulated: Planner) -> None:
     found = simulated.compare("n=2,bp=32", "1M")
     assert (found.equal, found.against_plan) == ("budget", True)

@@ -44,15 +44,14 @@ def table(runs: RunSet) -> dict[str, list[Any]]:
 
 def test_the_order_of_runs_and_rows_changes_no_bit(runs: RunSet, fits: Fits) -> None:
     columns = table(runs)
-    for seed in range(3):
-        order = np.random.default_rng(seed).permutation(len(columns["n"]))
-        shuffled = RunSet.from_columns({name: [column[i] for i in order] for name, column in columns.items()})
-        found = fit(shuffled, draws=30)
-        assert found.surface is not None
-        assert fits.surface is not None
-        assert found.to_dict()["surface"] == fits.to_dict()["surface"]
-        assert found.passport == fits.passport
-        assert found.notes == fits.notes
+    order = np.random.default_rng(0).permutation(len(columns["n"]))
+    shuffled = RunSet.from_columns({name: [column[i] for i in order] for name, column in columns.items()})
+    found = fit(shuffled, draws=30)
+    assert found.surface is not None
+    assert fits.surface is not None
+    assert found.to_dict()["surface"] == fits.to_dict()["surface"]
+    assert found.passport == fits.passport
+    assert found.notes == fits.notes
 
 
 def test_both_kinds_of_interval_are_ordered_and_one_run_is_less_certain(fits: Fits) -> None:
