@@ -73,7 +73,6 @@ def test_missing_data(
     assert says in the_end(records, folder)["message"]
 
 
-@pytest.mark.slow
 def test_a_reward_that_raises_later_stops_the_run_and_keeps_what_was_measured(
     prepared: Callable[..., Path], start: Start, records: Records
 ) -> None:

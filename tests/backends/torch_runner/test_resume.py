@@ -32,8 +32,10 @@ def weights(folder: Path) -> bytes:
     return (folder / "model" / "model.safetensors").read_bytes()
 
 
+# By lines of the journal: before the first update, between a checkpoint and the next, and right before the end.
+@pytest.mark.parametrize("moments", [[5], pytest.param([2, 5, 9, 16], marks=pytest.mark.slow)])
 def test_killed_at_any_moment_and_started_again_it_measures_the_same(
-    prepared: Callable[..., Path], start: Start, fork_run: Any
+    prepared: Callable[..., Path], start: Start, fork_run: Any, moments: list[int]
 ) -> None:
     recipe = {**EVERYTHING, "algorithm": "ppo"}
     whole = prepared("whole", run_id="run", recipe=recipe)
@@ -42,8 +44,6 @@ def test_killed_at_any_moment_and_started_again_it_measures_the_same(
     assert len(expected) == 1 + 4 * 2 + 7 + 1
 
     killed = prepared("killed", run_id="run", recipe=recipe)
-    # By lines of the journal: between a checkpoint and the next.
-    moments = (5,)
     for lines in moments:
         assert fork_run(killed, at_line(killed, lines, die)).wait() == -9
         comparable_file(killed)

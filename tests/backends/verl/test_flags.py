@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+import pytest
 from omegaconf import OmegaConf
 
 from isocompute_sdk.notes import Note
@@ -16,6 +17,7 @@ from isocompute_verl.flags import VeRLOptions
 from tests.backends.framework_runs import keyed
 from tests.backends.programs import load
 from tests.backends.verl.composing import Composer, generated_runs, words
+from tests.parameters import few
 
 MakeRun = Callable[..., RunSpec]
 
@@ -26,8 +28,9 @@ def codes(run: RunSpec, *severities: str) -> dict[str, Note]:
     return keyed(VeRLBackend().preflight(run), *severities)
 
 
-def test_the_real_composition_reads_back_what_each_generated_run_means(compose: Composer) -> None:
-    for run in generated_runs(2, 0):
+@pytest.mark.parametrize("count", few([2, 6], 1))
+def test_the_real_composition_reads_back_what_each_generated_run_means(compose: Composer, count: int) -> None:
+    for run in generated_runs(count, 0):
         assert not codes(run, "refuse")
         found, recipe = compose(words(run)), run.recipe
         actor, rollout = found.actor_rollout_ref.actor, found.actor_rollout_ref.rollout
