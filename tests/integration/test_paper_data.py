@@ -57,7 +57,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("points", ["all", "records"])
+@pytest.mark.parametrize("points", few(["all", "records"], 1))
 @pytest.mark.parametrize("which", ["easy", "hard"])
 def test_handovers_lie_where_the_drawn_curves_cross(
     which: str, points: str, drawn_curves: Callable[[str, str], Fits]

@@ -100,7 +100,7 @@ def test_draws_follow_the_probabilities_of_their_row_in_a_vocabulary_of_any_size
         assert stats.chisquare(observed, predicted).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", few(FAMILIES, {"qwen2", "gemma2", "gpt2"}))
 def test_greedy_decoding_equals_generate(policy: Callable[..., Policy], family: str) -> None:
     chosen = policy(family)
     model: Any = chosen.model

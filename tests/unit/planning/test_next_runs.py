@@ -57,7 +57,7 @@ def test_every_run_may_go_on_by_its_name_from_its_last_step(make_runs: Make) -> 
         assert abs(trial.rollouts - run.rollouts) <= trial.group_size * trial.problems_per_batch
 
 
-@pytest.mark.parametrize("budget", [3e5, 1e6, 3e6, 1e7])
+@pytest.mark.parametrize("budget", few([1e6, 1e7, 3e5, 3e6], 2))
 def test_more_slots_never_save_less(planner: Planner, budget: float) -> None:
     savings = [planner.next_runs(budget, slots=slots).saving for slots in (1, 2, 4)]
     assert savings == sorted(savings)
