@@ -148,7 +148,7 @@ def test_many_runs_get_a_line_each_those_to_stop_first_and_one_without_the_metri
     logs = tmp_path / "logs"
     logs.mkdir()
     steps = range(0, 400, EVERY)
-    for name in range(4):
+    for name in range(6):
         slow = 2000 if name % 2 else 60
         rows = [
             f"{step},4,32,{0.4 + 0.01 * name + 0.3 * (1 - np.exp(-step / slow)) + NOISE[step]:.4f}" for step in steps
@@ -159,7 +159,7 @@ def test_many_runs_get_a_line_each_those_to_stop_first_and_one_without_the_metri
     forecasts = json.loads(ok(isocompute(*asked, "--json")).stdout)
     assert [*forecasts["left_out"]] == [str(Path("logs") / "other.csv")]
     actions = {one["run_id"]: one["card"]["action"] for one in forecasts["forecasts"]}
-    assert len(actions) == 4
+    assert len(actions) == 6
     lines = [line.split() for line in ok(isocompute(*asked)).stdout.splitlines()]
     told = [(line[-1], line[0]) for line in lines if line[-1] in actions]
     assert dict(told) == actions
