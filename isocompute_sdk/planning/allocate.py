@@ -129,6 +129,12 @@ class Request:
             PlanError: an invalid value.
         """
         given: dict[str, Any] = {**options}
+        accepted = AllocateOptions.__annotations__
+        if unknown := [name for name in given if name not in accepted]:
+            raise PlanError(
+                f"allocate: received {', '.join(unknown)}; accepted: {', '.join(accepted)}",
+                "Deadlines belong to the budget, Budget(rollouts=3e6, deadline_hours=36), hardware and speed to the Planner.",
+            )
         fixed = Fixed(*(_count(name, given.pop(name, None)) for name in FIXED))
         counts = {name: _count(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
         continued = given.pop("continued", None) or {}
