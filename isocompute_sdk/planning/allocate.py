@@ -133,7 +133,7 @@ class Request:
         if unknown := [name for name in given if name not in accepted]:
             raise PlanError(
                 f"allocate: received {', '.join(unknown)}; accepted: {', '.join(accepted)}",
-                "Deadlines belong to the budget, Budget(rollouts=3e6, deadline_hours=36), hardware and speed to the Planner.",
+                "Deadlines belong to the budget: Budget(rollouts=3e6, deadline_hours=36); GPUs and speed to Planner.",
             )
         fixed = Fixed(*(_count(name, given.pop(name, None)) for name in FIXED))
         counts = {name: _count(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
