@@ -26,7 +26,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import without_login
+from isocompute_sdk.phrases import counted, without_login
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import (
     BATCH,
@@ -314,7 +314,8 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
     open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
     series = {tag: log.series(tag) for tag in (likely or open_)[:12]}
     candidates = {
-        tag: f"{len(one.step_T)} values, {one.value_T[0]:.4g} to {one.value_T[-1]:.4g}" for tag, one in series.items()
+        tag: f"{counted(len(one.step_T), 'value')}, {one.value_T[0]:.4g} to {one.value_T[-1]:.4g}"
+        for tag, one in series.items()
     }
     if trained or own:
         candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
