@@ -12,7 +12,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, RecordError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.records import RunSet
+from isocompute_sdk.records import RunSeries, RunSet
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ class Comparison(Saved):
     def error(self) -> float:
         """Measured minus predicted."""
         return self.measured - self.predicted
+
+    def series(self, runs: RunSet, eval_set: str | None) -> RunSeries:
+        """All evaluations of the run."""
+        return next(one for one in runs.series(self.metric, eval_set) if one.run_id == self.run_id)
 
     def summary(self) -> str:
         """Prediction and measurement in one sentence."""
@@ -91,7 +95,7 @@ def at_check(plan: Plan, outcome: Comparison, runs: RunSet) -> str:
     if approval is None or approval.step is None:
         return ""
     eval_set = None if plan.fits is None else plan.fits.eval_set
-    run = next(one for one in runs.series(outcome.metric, eval_set) if one.run_id == outcome.run_id)
+    run = outcome.series(runs, eval_set)
     at = min(int(np.searchsorted(run.step_T, approval.step)), len(run.step_T) - 1)
     value = float(run.value_T[at])
     text = f"check at step {approval.step:,}: measured {outcome.metric} {value:.3f} at step {run.step_T[at]:,.0f}"

@@ -112,6 +112,8 @@ class Plan(Sized, Saved):
     without draws, or M or B fixed."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False)
     """Arguments of `Planner.allocate` besides the budget that are not its defaults."""
+    compared_with: str | None = field(default=None, compare=False)
+    """Configuration that it was compared with, such as n=16,bp=32; None if with none."""
     fits: SavedFits | None = field(default=None, repr=False, compare=False)
     """The fits behind the plan, without their table of runs; None if they were not saved with it."""
 
@@ -499,8 +501,7 @@ def describe(alternative: Alternative) -> str:
 
 def _cost(plan: Plan) -> str:
     budget, unit = plan.budget, plan.budget.unit
-    spent, available = (amount_text(part, unit) for part in (plan.cost, budget.available))
-    text = f"{spent.partition(' ')[0]} of {available}"
+    text = part_of(plan.cost, budget.available, unit)
     if budget.spent:
         return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
     share = 1 - plan.unused_share

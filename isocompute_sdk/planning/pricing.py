@@ -78,9 +78,14 @@ def amount_text(value: float, unit: str) -> str:
     return f"{value:,.{digits}f} {UNITS.get(unit, unit)}"
 
 
+def bare(value: float, unit: str) -> str:
+    """The same where the unit stands beside it."""
+    return amount_text(value, unit).partition(" ")[0]
+
+
 def part_of(part: float, whole: float, unit: str) -> str:
     """A part beside the whole: `4.2 of 25.1 hours`."""
-    return f"{amount_text(part, unit).partition(' ')[0]} of {amount_text(whole, unit)}"
+    return f"{bare(part, unit)} of {amount_text(whole, unit)}"
 
 
 class Bill(NamedTuple):

@@ -161,20 +161,21 @@ class Material:
 
     @property
     def first(self) -> str:
-        """The command that writes the scripts of what to run first; empty of a saved plan, which holds no runs."""
+        """The command that writes the scripts of what to run first."""
         assert self.plan is not None, "asked of plans"
         budget = budget_option(self.plan.budget)
         if not self.plan_file:
             return self.asking(budget, command="next")
         borrowed = self.fits is not None and self.fits.method == "prior"
         model = "" if self.plan.model is None else f" --model {quote(self.plan.model)}"
-        return f"isocompute next --prior {budget}{model}" if borrowed else ""
+        # A saved plan holds no runs.
+        return f"isocompute next {'--prior' if borrowed else 'RUNS'} {budget}{model if borrowed else ''}"
 
     def instead(self, option: str) -> str:
-        """The command with another budget or reward; empty for a reward of a saved plan, whose page takes budgets."""
+        """The command with another budget or reward."""
         if self.saved_plan is None:
             return self.asking(option)
-        return self.again(option) if option.startswith("--budget") else ""
+        return self.again(option) if option.startswith("--budget") else f"isocompute allocate RUNS {option}"
 
     def again(self, *options: str) -> str:
         """The command that makes this page, with everything that was asked for; `options` replace those of their name.
@@ -272,6 +273,7 @@ def _document(path: Path, asked: Asked, name: str) -> Material:
 
 def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     options = {**plan.options, **asked.options}
+    asked = replace(asked, compare=asked.compare or plan.compared_with)
     if plan.fits is not None and (asked.budget is not None or asked.planner or asked.options):
         budget = plan.budget if asked.budget is None else asked.budget.in_place_of(plan.budget)
         plan = Planner.of(plan, **asked.planner).allocate(budget, **options)

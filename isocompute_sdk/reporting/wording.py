@@ -10,15 +10,11 @@ from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
 from isocompute_sdk.planning.verdict import better_reward
 from isocompute_sdk.specs import Budget
+from isocompute_sdk.training.checks import PLACEHOLDER
 
 OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
 """Codes of notes about fitted curves, which mean nothing where no run rises."""
 chance = chance_text
-
-
-def bare(value: float, unit: str) -> str:
-    """An amount in a column whose header names the unit."""
-    return amount(value, unit).partition(" ")[0]
 
 
 def days(hours: float) -> str:
@@ -45,6 +41,11 @@ def instead(plan: Plan) -> tuple[str, str] | None:
         return None
     unit = "" if plan.budget.unit == "rollouts" else f" --reward-unit {plan.budget.unit}"
     return "what a better model costs", f"--for-reward {round(better, 3):g}{unit}"
+
+
+def test_of_rewards(plan: Plan) -> str:
+    """The command for a plan of runs whose rewards do not rise."""
+    return f"isocompute problems train.jsonl --label {quote(plan.model or PLACEHOLDER)} --reward reward.py"
 
 
 def costs(found: Mapping[str, float], unit: str) -> str:

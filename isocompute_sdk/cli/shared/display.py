@@ -229,8 +229,8 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     """What to do next, as commands; where no run rises, the same question with a run that does."""
     from shlex import quote
 
-    from isocompute_sdk.reporting.wording import instead
-    from isocompute_sdk.training.checks import PLACEHOLDER, model_option
+    from isocompute_sdk.reporting.wording import instead, test_of_rewards
+    from isocompute_sdk.training.checks import model_option
 
     train = typed.saving()
     if saved is not None:
@@ -246,9 +246,8 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         what, option = other
         return [*lines, f"{'or' if first else 'next'}, {what}: {typed.instead(option)}"]
     if plan.fits is not None and plan.fits.flat_runs is not None:
-        label = f"isocompute problems train.jsonl --label {quote(plan.model or PLACEHOLDER)} --reward reward.py"
         return [
-            f"next, to test the reward and how hard the problems are for the model: {label}",
+            f"next, to test the reward and how hard the problems are for the model: {test_of_rewards(plan)}",
             f"then, with the log of a run whose reward rises: {typed.asking('allocate', 'NEW_RUN')}",
         ]
     return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {train}"]

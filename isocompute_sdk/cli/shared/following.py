@@ -190,7 +190,7 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
 
 
 def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
-    from isocompute_sdk.planning.pricing import amount_text
+    from isocompute_sdk.planning.pricing import bare
 
     idle = "no controller is running" + ("" if found.done else "; `isocompute run` with its study file goes on")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
@@ -204,8 +204,8 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
         yield "spent: " + "; ".join(spent)
     budget = found.study.budget
     if budget is not None and found.left is not None:
-        left, _, _ = amount_text(found.left, budget.unit).partition(" ")
-        yield f"left: {left} of {budget}" + ("" if found.study.designed is not None else " for the plan")
+        part = "" if found.study.designed is not None else " for the plan"
+        yield f"left: {bare(found.left, budget.unit)} of {budget}{part}"
     if found.seconds_left is not None:
         whole = found.seconds_of_budget
         more = "" if whole is None else f"; whole budget at this speed {duration(whole)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -260,7 +260,7 @@ class PlanningOptions(BudgetOptions):
             asked = {"equal": equal, "reference": self.reference, "pilot_cost": (amount.spent or {}).get("pilot", 0.0)}
             found = planner.compare(self.compare, amount, **asked, **choices)
             if found.against_plan and not self.json:
-                self.show(found.plan, found)
+                self.show(replace(found.plan, compared_with=self.compare), found)
             else:
                 self._say(found)
         else:

@@ -60,8 +60,8 @@ def fit_joint(
     prior = DEFAULT_PRIOR if options.without is None else Prior.learned(options.without)
     surface = fit_surface(prepared, bounds, draws, rng, prior)
     test = backtest(prepared, bounds, rng, prior)
-    known = passport(surface, prepared, test)
     curves = surface_curves(surface, runs)
+    known = passport(surface, prepared, [*curves.values()], test)
     # Second differences take a steep rise between few evaluations for noise; what the curves leave over is no less.
     left = sum(len(one.compute_T) * one.rms**2 for one in curves.values())
     count = sum(len(one.compute_T) for one in curves.values())

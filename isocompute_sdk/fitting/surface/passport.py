@@ -15,9 +15,9 @@ from isocompute_sdk import notebook
 from isocompute_sdk.errors import FieldError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.surface.data import WINDOW, PreparedRun
-from isocompute_sdk.fitting.surface.posterior import RISEN, fit_surface
+from isocompute_sdk.fitting.surface.posterior import fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
-from isocompute_sdk.fitting.surface.surface import Surface
+from isocompute_sdk.fitting.surface.surface import RISEN, SMALLEST_RISE, Surface, SurfaceCurve
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, joined, off, short
 from isocompute_sdk.tolerances import LEVEL, MIN_LEVELS, NEAR
@@ -211,19 +211,21 @@ class Passport:
         return notes
 
 
-def passport(surface: Surface, prepared: Sequence[PreparedRun], test: Backtest | None) -> Passport:
-    """The passport of a surface, with its backtest."""
+def passport(
+    surface: Surface, prepared: Sequence[PreparedRun], curves: Sequence[SurfaceCurve], test: Backtest | None
+) -> Passport:
+    """The passport of a surface, with its curves and its backtest."""
     runs = [run for run in prepared if len(run.log_compute_J)]
     levels = sorted({run.group_size for run in runs})
     cells = Counter((run.group_size, run.problems_per_batch) for run in runs)
     reward_N = surface.predict(surface.largest_compute, np.array(levels, dtype=float))
     best = int(np.argmax(reward_N))
     edge = None if len(levels) < 2 else "largest" if best == len(levels) - 1 else "smallest" if best == 0 else None
-    seen, most = _rise_seen(surface, runs)
+    seen = [curve.rise_seen for curve in curves]
     return Passport(
         backtest=test,
         largest_compute=surface.largest_compute,
-        rise_seen=(float(seen.min()), float(seen.max())),
+        rise_seen=(min(seen), max(seen)),
         group_sizes=len(levels),
         best_at_edge=edge,
         seeds_per_cell=len(runs) / len(cells),
@@ -231,7 +233,7 @@ def passport(surface: Surface, prepared: Sequence[PreparedRun], test: Backtest |
         noise=surface.noise,
         unstable_problems_per_batch=_unstable(prepared),
         beyond_grid_octaves=1 if len(levels) > 1 else 0,
-        most_rise_seen=most,
+        most_rise_seen=_most_rise_seen(surface, runs),
         outlying_runs=surface.outlying,
         outlying_evaluations={run.run_id: run.outliers for run in prepared if run.outliers},
         ends_left_out={run.run_id: run.fault_compute for run in prepared if run.fault_compute is not None},
@@ -321,18 +323,13 @@ def _truncated(run: PreparedRun, keep: np.ndarray[Any, np.dtype[np.bool_]]) -> P
     )
 
 
-def _rise_seen(surface: Surface, runs: Sequence[PreparedRun]) -> tuple[Array, tuple[float, float]]:
-    """Share of the rise from the base model to `RISEN` times the largest compute that each run's end is predicted at.
-
-    Returns:
-        The mean share of each run, and the 80 % interval of the largest of them over draws.
-    """
+def _most_rise_seen(surface: Surface, runs: Sequence[PreparedRun]) -> tuple[float, float]:
+    """80 % interval, over draws, of the largest share of a rise that any run's end has shown."""
     sizes, problems = _configurations(runs)
-    end_DR = surface.draws(np.array([run.last_compute for run in runs]), sizes, problems)
-    limit_DR = surface.draws(surface.largest_compute * RISEN, sizes, problems)
-    base_D = surface.parameters_DP[:, :1]
-    rise_DR = limit_DR - base_D
-    seen_DR = np.where(rise_DR > 1e-6, np.clip((end_DR - base_D) / np.maximum(rise_DR, 1e-6), 0.0, 1.0), 1.0)
-    mean_R = (end_DR - base_D).mean(axis=0) / np.maximum(rise_DR.mean(axis=0), 1e-6)
+    base_D1 = surface.parameters_DP[:, :1]
+    gained_DR = surface.draws(np.array([run.last_compute for run in runs]), sizes, problems) - base_D1
+    rise_DR = surface.draws(surface.largest_compute * RISEN, sizes, problems) - base_D1
+    risen = rise_DR > SMALLEST_RISE
+    seen_DR = np.where(risen, np.clip(gained_DR / np.where(risen, rise_DR, 1.0), 0.0, 1.0), 1.0)
     low, high = np.quantile(seen_DR.max(axis=1), [0.1, 0.9])
-    return np.where(rise_DR.mean(axis=0) > 1e-6, np.clip(mean_R, 0.0, 1.0), 1.0), (float(low), float(high))
+    return float(low), float(high)

@@ -26,7 +26,15 @@ from isocompute_sdk.fitting.surface.prior import (
     sample_declines,
     sample_second_rise,
 )
-from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Layout, Surface, curve, curve_and_slopes, logistic
+from isocompute_sdk.fitting.surface.surface import (
+    RISEN,
+    UNIT_SHAPES,
+    Layout,
+    Surface,
+    curve,
+    curve_and_slopes,
+    logistic,
+)
 
 OUTLYING = 2.0
 """Standard deviations of a run's mean residual beyond which the run counts less."""
@@ -44,8 +52,6 @@ NOISE_FACTOR = (0.5, 6.0)
 """Range of the factor on the noise variance that the residuals may ask for."""
 MAP_ITERATIONS, DRAW_ITERATIONS = 120, 30
 DEFAULT_DRAWS = 200
-RISEN = 1e3
-"""Multiple of the largest compute at which a rise counts as complete."""
 
 
 def fit_surface(
@@ -201,13 +207,8 @@ class Ensemble:
         weight = np.exp(self.log_evidence_M - self.log_evidence_M.max())
         return weight / weight.sum()
 
-    @property
-    def surface_MP(self) -> Array:
-        """Parameters of each member's surface, without the runs' effects."""
-        return self.parameters_MQ[:, : self.problem.data.layout.size]
-
     def covariance(self) -> Array:
-        """Covariance of them, shape (M, P, P)."""
+        """Covariance of the parameters of each member's surface, without the runs' effects, shape (M, P, P)."""
         size = self.problem.data.layout.size
         whole = np.linalg.inv(self.problem.precision(self.parameters_MQ))
         return np.asarray(whole[:, :size, :size], dtype=float)

@@ -464,11 +464,19 @@ GRID = 96
 """Points at which a curve is evaluated before it is interpolated at its evaluations."""
 SEEN = 0.7
 """Share of the rise that must have been seen before a plateau counts as identified."""
+RISEN = 1e3
+"""Multiple of the largest compute at which a rise counts as complete."""
+SMALLEST_RISE = 1e-6
+"""Up to here there is no rise of which a share could be seen."""
 
 
 @dataclass(frozen=True, eq=False)
 class SurfaceCurve(RewardCurve):
-    """One (n, B_p) of a surface; `parameters` holds the decimal logarithm of its half-way compute."""
+    """One (n, B_p) of a surface; `parameters` holds the decimal logarithm of its half-way compute.
+
+    Its plateau is predicted at `RISEN` times the largest compute: where rewards fall before, that of the best
+    checkpoint.
+    """
 
     surface: Surface | None = field(default=None, repr=False)
     rise_seen: float = 1.0
@@ -493,12 +501,12 @@ class SurfaceCurve(RewardCurve):
         return values.reshape(at.shape)
 
 
-def surface_curves(surface: Surface, runs: Sequence[SurfaceRun]) -> dict[tuple[int, int | None], RewardCurve]:
+def surface_curves(surface: Surface, runs: Sequence[SurfaceRun]) -> dict[tuple[int, int | None], SurfaceCurve]:
     """The curve of every (n, B_p) that was run, with all its evaluations."""
     cells: dict[tuple[int, int | None], list[SurfaceRun]] = {}
     for run in runs:
         cells.setdefault((run.group_size, run.problems_per_batch), []).append(run)
-    found: dict[tuple[int, int | None], RewardCurve] = {}
+    found: dict[tuple[int, int | None], SurfaceCurve] = {}
     for key in sorted(cells, key=lambda k: (k[0], k[1] or 0)):
         compute = np.concatenate([run.compute_T for run in cells[key]])
         reward = np.concatenate([run.reward_T for run in cells[key]])
@@ -524,17 +532,18 @@ def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, re
     """One configuration's curve, with the evaluations that belong to it."""
     nan = float("nan")
     design = surface.layout.design(np.log2([key[0]]), np.array([key[1] or nan], dtype=float), np.array([nan]))
-    curves_D4 = np.einsum("cp,dp->dc", design[0], surface.parameters_DP)
-    base = curves_D4[:, 0]
-    rise = float(np.mean((surface.layout.top - base) * logistic(curves_D4[:, 1])))
+    midpoint_D = np.einsum("cp,dp->dc", design[0], surface.parameters_DP)[:, 2]
+    base, ends = float(np.mean(surface.parameters_DP[:, 0])), np.array([compute_T[-1], surface.largest_compute * RISEN])
+    last, plateau = surface.predict(ends, float(key[0]), nan if key[1] is None else float(key[1]))
+    rise = float(plateau) - base
     at_base = reward_T[compute_T == 0]
     curve = SurfaceCurve(
         group_size=key[0],
         problems_per_batch=key[1],
         shape=SHAPE,
-        plateau=float(np.mean(base)) + rise,
+        plateau=float(plateau),
         rise=rise,
-        parameters=(float(np.median(curves_D4[:, 2]) / np.log(10.0)),),
+        parameters=(float(np.median(midpoint_D) / np.log(10.0)),),
         status=FitStatus.CONVERGED,
         at_bound=(),
         stderr={},
@@ -544,10 +553,9 @@ def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, re
         reward_T=reward_T,
         base_reward=float(at_base.mean()) if at_base.size else None,
         surface=surface,
+        rise_seen=float(np.clip((last - base) / rise, 0.0, 1.0)) if rise > SMALLEST_RISE else 1.0,
     )
     residual = reward_T - _on_grid(curve, compute_T)
     # Frozen, but complete only once it can be asked.
     object.__setattr__(curve, "rms", float(np.sqrt(np.mean(residual**2))))
-    gained = float(curve.predict(curve.last_compute)) - (curve.plateau - rise)
-    object.__setattr__(curve, "rise_seen", float(np.clip(gained / rise, 0.0, 1.0)) if rise > 0 else 1.0)
     return curve

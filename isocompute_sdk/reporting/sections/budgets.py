@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from isocompute_sdk import plots
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import best_sizes
+from isocompute_sdk.planning.pricing import bare
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
 from isocompute_sdk.reporting.material import Material
@@ -72,7 +73,7 @@ def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
         before, here = plans[i - 1].predicted_reward or 0.0, one.predicted_reward or 0.0
         cut = "; the deadline allows less" if "deadline" in one.binding else ""
         row = [say.amount(one.budget.amount, plan.budget.unit) + cut, str(one.group_size), say.reward(here)]
-        row += ["" if i == 0 else say.difference(here, before), *(say.bare(one.costs[unit], unit) for unit in units)]
+        row += ["" if i == 0 else say.difference(here, before), *(bare(one.costs[unit], unit) for unit in units)]
         rows.append(tuple(row))
     marked = next((i for i, one in enumerate(plans) if one.budget.amount == plan.budget.amount), None)
     return Table(tuple(header), tuple(rows), "What a larger budget adds", marked=marked)

@@ -9,6 +9,7 @@ from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.plan import standing
+from isocompute_sdk.planning.pricing import bare
 from isocompute_sdk.records import RunSeries
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.drawing.pictures import panel, picture
@@ -53,7 +54,7 @@ def _trained(material: Material) -> RunSeries | None:
     outcome, runs, fits = material.comparison, material.runs, material.fits
     if outcome is None or runs is None or fits is None or fits.compute != "log10_rollouts":
         return None
-    return next((one for one in runs.series(outcome.metric, fits.eval_set) if one.run_id == outcome.run_id), None)
+    return outcome.series(runs, fits.eval_set)
 
 
 def _every_n(material: Material, plan: Plan) -> Table:
@@ -86,7 +87,7 @@ def _every_n(material: Material, plan: Plan) -> Table:
             odds = one.odds
             shown = () if odds is None else (say.chance(odds.probability_best), say.chance(odds.near_best))
             row += ["", "", ""] if odds is None else [*shown, say.reward(odds.expected_loss)]
-        row += [say.bare(costs[i][unit], unit) for unit in units.values()]
+        row += [bare(costs[i][unit], unit) for unit in units.values()]
         row.append(mark if isinstance(one, Plan) else "" if one.kind == "other" else standing(plan, one))
         rows.append(tuple(row))
     return Table(

@@ -62,7 +62,9 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if material.flat and outcome is None and approval is not None:
         nothing = "No run's reward rises beyond noise, so there is no plan to train."
         reason = say.sentence(plan.verdict.sentence)
-        return Answer(TONES[approval.kind], approval.label, nothing, reason, facts=(), more=tuple(more))
+        reason += " To test the reward and how hard the problems are for the model:"
+        command = say.test_of_rewards(plan)
+        return Answer(TONES[approval.kind], approval.label, nothing, reason, (), command, more=tuple(more))
     before = "" if outcome is None else "Before it was trained: "
     told = "" if approval is None else approval.reason
     texts = [text for text in (plan.verdict.sentence, plan.verdict.odds) if text not in ("", told)]
@@ -161,7 +163,7 @@ def _came_out(material: Material, outcome: Comparison) -> list[Fact]:
     after, fits = material.runs, material.fits
     if after is None or fits is None or fits.runs is None:
         return [Fact(f"Measured {outcome.metric}", f"{outcome.measured:.3f}", where)]
-    own = next(one for one in after.series(outcome.metric, fits.eval_set) if one.run_id == outcome.run_id)
+    own = outcome.series(after, fits.eval_set)
     if (highest := float(own.value_T.max())) > outcome.measured:
         where += f"; its highest evaluation is {highest:.3f}"
     before = RunSet.from_dict(fits.runs).series(outcome.metric, fits.eval_set)
@@ -206,16 +208,20 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
     elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
-        command = material.first
-        text += "For their scripts:" if command else ""
+        text, command = f"{text}For their scripts{_of_runs(material.first)}:", material.first
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
         command = material.instead(option)
-        text += f"Next, {what}:" if command else ""
+        text += f"Next, {what}{_of_runs(command)}:"
     elif approval.kind != "do-not" and plan.stopping is not None and not material.assumed_budget:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     return text.strip(), command
+
+
+def _of_runs(command: str) -> str:
+    """What RUNS stands for, in a command that names them so."""
+    return " (RUNS: what this plan was made from, with its options)" if " RUNS " in command else ""
 
 
 def _cost(material: Material, plan: Plan) -> list[Fact]:
@@ -243,6 +249,8 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         missing = "add --rollouts-per-second, --step-overhead-seconds and --gpus; for dollars --usd-per-gpu-hour"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
     gpus = f"{whole['wall_hours']}{counted(plan.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
+    if plan.budget.deadline_hours is not None:
+        gpus += f"; the deadline is {say.days(plan.budget.deadline_hours)} after planning"
     facts.append(Fact(f"Time{until}", say.days(part["wall_hours"]), gpus))
     if plan.usd is None:
         return [*facts, Fact("Dollars", UNKNOWN, "add a price: --usd-per-gpu-hour")]
@@ -374,7 +382,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     known = plan.passport
-    if plan.fits is not None and plan.fits.runs is not None and len(plan.fits.group_sizes) > 1:
+    if plan.fits is not None and plan.verdict.kind != "borrowed" and len(plan.fits.group_sizes) > 1:
         ends = dict(zip(plan.fits.group_size_range, (("smallest", "smaller"), ("largest", "larger")), strict=True))
         if plan.group_size in ends:
             edge, beyond = ends[plan.group_size]

@@ -15,6 +15,8 @@ import pytest
 
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.records.reward_metrics import no_rise_note
+from isocompute_sdk.reporting.material import Asked, gather
+from isocompute_sdk.reporting.sections.first_screen import answer
 from tests.processes import ok
 from tests.unit.sweeps import simulated
 
@@ -219,10 +221,14 @@ def test_a_comparison_is_with_the_plan_that_is_printed(isocompute: Command, tmp_
         assert {name: found[name] for name in ("update_steps", "approval")} == {
             name: plan[name] for name in ("update_steps", "approval")
         }
-        screen, alone = (ok(isocompute(*one, columns=400)).stdout for one in (against, command))
+        screen, alone = (ok(isocompute(*one, columns=400)).stdout for one in ((*against, "-o", "plan.json"), command))
         lines, shown = ({" ".join(line.split()) for line in one.splitlines()} for one in (alone, screen))
         (comparison,) = (line for line in shown - lines if line.startswith("comparison"))
-        assert {line for line in lines - shown if not line.startswith(("info ", "-v "))} == set()
+        # What differs is where the plan is saved, and so what comes next.
+        assert {line for line in lines - shown if not line.startswith(("info ", "-v ", "next: "))} == set()
+        # The page of the saved plan compares with the same.
+        labels = [fact.label for fact in answer(gather(tmp_path / "plan.json", Asked())).facts]
+        assert any(f"today's n = {n}," in label for label in labels)
         assert (f"your n = {n}: " in comparison) == (n != 8)
         assert "equal rollouts" not in screen
         assert ("equal rollouts" in ok(isocompute(*against, "-v", columns=400)).stdout) == (n != 8)

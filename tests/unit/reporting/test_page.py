@@ -193,6 +193,7 @@ def test_hours_and_money_are_shown_and_a_budget_that_the_deadline_cuts_says_so(f
     page = page_of(fits, Budget(usd=2000, deadline_hours=1.3 * free.wall_hours), throughput=SPEED)
     assert fact(page.answer, "Cost").value.startswith("$")
     assert fact(page.answer, "Time").value.endswith(("hours", "days"))
+    assert "deadline" in fact(page.answer, "Time").detail
     slider = page.slider()
     assert slider is not None
     assert slider.positions[0][0].startswith("$")
@@ -382,6 +383,7 @@ def test_nothing_is_predicted_where_no_run_rises(make_runs: Callable[..., RunSet
     found = build(gather(noise, Asked(Budget(rollouts=3e6), fit=QUICK)))
     assert found.answer.tone == "stop"
     assert not re.search("n = [0-9]", found.answer.sentence)
+    assert found.answer.command
     assert not found.answer.facts
     assert not [block for block in found.blocks if isinstance(block, Script)]
     assert found.slider() is None

@@ -241,6 +241,21 @@ def test_after_a_decline_the_reward_at_c_is_lower_than_the_best_up_to_it(make_ru
     assert fits.surface.declines.probability > 0.9
 
 
+def test_the_plateau_of_runs_that_fall_while_they_rise_is_that_of_the_best_checkpoint(make_runs: Make) -> None:
+    def falling(n: int, bp: int, c: float) -> float:
+        return float(0.3 + 0.45 * -np.expm1(-min(c, 1.5e5) / 8e4) - max(c - 1.5e5, 0.0) / 3e5)
+
+    compute = np.linspace(0.0, 3e5, 21)
+    fits = fit(make_runs(noisy(falling, 0.005, seed=3), [(n, 16) for n in (8, 16, 32)], compute))
+    curves = fits.curves.values()
+    np.testing.assert_allclose([curve.plateau for curve in curves], 0.68, atol=0.04)
+    # What the passport says of the rise, the curves say too.
+    assert fits.passport is not None
+    assert fits.passport.rise_seen[0] > 0.95
+    assert all(curve.plateau_identified for curve in curves)
+    assert "plateau-unidentified" not in {note.code for note in fits.notes}
+
+
 def test_an_outlying_run_is_named_and_does_not_decide() -> None:
     compute = np.concatenate([[0.0], np.geomspace(5e3, 2e6, 30)])
     rng = np.random.default_rng(5)
