@@ -184,7 +184,7 @@ def _by_release(log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
 
 
 def logged_sizes(log: RunLog) -> SavedConfig | None:
-    """Sizes n and B_p as far as the log itself measures or names them, and they never change; None without any."""
+    """n, B_p and their product as far as a log measures or names them, and they never change; None without any."""
     form = log.framework
     if form is None:
         return None
@@ -194,19 +194,11 @@ def logged_sizes(log: RunLog) -> SavedConfig | None:
     if len(sizes) == 1:
         ((size, tag),) = sizes.items()
         found["group_size"] = Said(size, f"{log.source}: {tag}")
-    total: Said | None = None
     problems, batch = _constant(log, form.problems_tag), logged_batch(log)
     if problems is not None:
         found["problems_per_batch"] = Said(problems[1], f"{log.source}: {problems[0]} = {problems[1]}")
-        if batch is not None and "group_size" not in found and batch[1] % problems[1] == 0:
-            shown = f"{log.source}: {batch[0]} = {batch[1]}, {problems[0]} = {problems[1]}"
-            found["group_size"] = Said(batch[1] // problems[1], shown)
-    elif batch is not None and "group_size" in found and batch[1] % int(found["group_size"].value) == 0:
-        shown = f"{found['group_size'].evidence}, {batch[0]} = {batch[1]}"
-        found["problems_per_batch"] = Said(batch[1] // int(found["group_size"].value), shown)
-    elif batch is not None and problems is None:
-        total = Said(batch[1], f"{log.source}: {batch[0]} = {batch[1]}")
-    return SavedConfig(log.source, form.name, found, rollouts=total) if found or total is not None else None
+    rollouts = None if batch is None else Said(batch[1], f"{log.source}: {batch[0]} = {batch[1]}")
+    return SavedConfig(log.source, form.name, found, rollouts=rollouts) if found or rollouts is not None else None
 
 
 def logged_batch(log: RunLog) -> tuple[str, int] | None:

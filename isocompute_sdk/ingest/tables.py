@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Literal, cast
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import check_input, parse_json
 from isocompute_sdk.notes import Note, Severity
-from isocompute_sdk.phrases import listed
+from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.records.columns import to_series
 
 TABLE_SUFFIXES: dict[str, str] = {
@@ -102,7 +102,7 @@ def damaged(path: Path, places: Sequence[tuple[int | str, str]], severity: Sever
     if not places:
         return ()
     line, what = places[0]
-    more = f", and {len(places) - 1:,} more such places" if len(places) > 1 else ""
+    more = f", and {counted(len(places) - 1, 'more such place')}" if len(places) > 1 else ""
     message = f"{path}:{line}: {what}{more}; the rest is kept. Copy the file again if you can."
     return (Note("log-damaged", severity, message, {"file": str(path), "line": line, "places": len(places)}),)
 

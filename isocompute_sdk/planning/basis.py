@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
@@ -129,7 +130,7 @@ class Basis:
             return self
         if "gpus" in self.hardware.model_fields_set:
             raise PlanError(
-                f"the budget is for {budget.gpus} GPUs and the hardware has "
+                f"the budget is for {counted(budget.gpus, 'GPU')} and the hardware has "
                 f"{', '.join(map(str, self.hardware.gpu_counts))}; accepted: one number",
                 "Leave one of the two out.",
             )

@@ -200,8 +200,8 @@ def steps(candidate: Candidate, recipe: Recipe) -> Iterator[Note]:
     yield Note(
         "few-update-steps",
         "warning",
-        f"{candidate.update_steps} updates with a warm-up of {recipe.warmup_steps}: a large part of the run trains "
-        "at a reduced learning rate; the fits do not account for that.",
+        f"{counted(candidate.update_steps, 'update')} with a warm-up of {recipe.warmup_steps}: a large part of the run "
+        "trains at a reduced learning rate; the fits do not account for that.",
         {"update_steps": candidate.update_steps, "warmup_steps": recipe.warmup_steps},
     )
 
@@ -296,7 +296,8 @@ def gpus(throughput: Throughput, offered: tuple[int, ...]) -> Iterator[Note]:
         yield Note(
             "throughput-extrapolated",
             "warning",
-            f"The hardware offers {', '.join(map(str, offered))} GPUs, and the throughput is for {throughput.gpus}: "
+            f"The hardware offers {''.join(f'{one}, ' for one in offered[:-1])}{counted(offered[-1], 'GPU')}, and the "
+            f"throughput is for {throughput.gpus}: "
             f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed grows with GPUs.",
             {"gpus": list(offered), "throughput_gpus": throughput.gpus},
         )

@@ -275,7 +275,7 @@ class Plan(Sized, Saved):
         return (
             f"Plan(n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}; "
             f"{self.rollouts:,} rollouts for a budget of {self.budget}{expected}; {self.verdict.kind}; "
-            f"{len(self.notes)} notes)"
+            f"{counted(len(self.notes), 'note')})"
         )
 
     def _repr_html_(self) -> str:
@@ -563,8 +563,8 @@ def _evaluation(plan: Plan) -> str:
     evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
     unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
     share = spent[unit] / plan.breakdown["training"][unit]
-    problems = "all problems" if evaluation.n_problems is None else f"{evaluation.n_problems} problems"
+    problems = "all problems" if evaluation.n_problems is None else counted(evaluation.n_problems, "problem")
     return (
-        f"every {evaluation.every_steps:,} steps, {problems} x {evaluation.samples}: {amount_text(spent[unit], unit)}, "
-        f"{share:.1%} of training"
+        f"every {counted(evaluation.every_steps, 'step')}, {problems} x {evaluation.samples}: "
+        f"{amount_text(spent[unit], unit)}, {share:.1%} of training"
     )

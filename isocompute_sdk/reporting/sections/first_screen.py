@@ -228,7 +228,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     """Cost in the budget's unit, dollars and days; the number that is missing where they are not known."""
     unit, asked = plan.budget.unit, plan.evaluation
     number = len(asked.steps(plan.approved_steps))
-    problems = "all problems" if asked.n_problems is None else f"{asked.n_problems} problems"
+    problems = "all problems" if asked.n_problems is None else counted(asked.n_problems, "problem")
     evaluations = f"{counted(number, 'evaluation')} of {problems} x {asked.samples}"
     if unit in ("rollouts", "tokens"):
         added = say.amount(number * samples_per_evaluation(asked), "rollouts")
