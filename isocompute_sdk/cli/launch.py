@@ -150,10 +150,12 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
     approval, trained = plan.approval, plan.approved_steps
     checked = approval.step if approval is not None and approval.kind == "check" and approval.step else trained
     if rest := plan.update_steps - checked:
-        remaining, when = rest * plan.rollouts_per_batch, "then" if checked == trained else f"at step {checked:,}"
+        remaining, when = rest * plan.rollouts_per_batch, "then, whether to go on"
+        if checked < trained:
+            when = f"at step {checked:,}, unless it is to stop there, what lies ahead"
         low, high = (0, 1) if plan.fits is None else plan.fits.bounds
         bounds = "" if (low, high) == (0, 1) else f" --bounds {low:.10g} {high:.10g}"
-        yield f"{when}, whether to go on: isocompute forecast {quote(output_dir)}{bounds} --remaining {remaining}"
+        yield f"{when}: isocompute forecast {quote(output_dir)}{bounds} --remaining {remaining}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
