@@ -249,6 +249,7 @@ def _launches(
             same += f" --train-data {quote(str(data[0]))}"
     for number, run in enumerate(first.runs, start=1):
         steps, start = run.update_steps, model
+        anew = f"the {steps:,} steps from the start, {run.allocation.rollouts:,} rollouts in all"
         if run.continues is not None:
             checkpoint = saved.get(run.continues)
             folder = None if checkpoint is None else checkpoint.loadable
@@ -256,12 +257,12 @@ def _launches(
                 looked = ", ".join(map(str, places)) or "no folder: saved fits do not record where the runs are"
                 yield (
                     f"# {run.continues} cannot be continued by a script: its checkpoint was not found (searched: "
-                    f"{looked}). Name its folder with --checkpoints, or train the {steps:,} steps from the start:"
+                    f"{looked}). Name its folder with --checkpoints, or train {anew}:"
                 )
             elif folder is None and checkpoint.convert is None:
                 yield (
                     f"# {run.continues} cannot be continued by a script: {checkpoint.path} does not load as a model. "
-                    f"Save it with config.json and *.safetensors, or train the {steps:,} steps from the start:"
+                    f"Save it with config.json and *.safetensors, or train {anew}:"
                 )
             else:
                 if folder is None:

@@ -291,7 +291,8 @@ DOCUMENT = Document(
     SCHEMA_VERSION,
     Plan,
     derived=("rollouts_per_batch", "rollouts", "learning_rate", "epochs", "gpus", "wall_hours", "gpu_hours", "usd"),
-    remedy="Restore the saved file; isocompute launch PLAN --change changes a plan.",
+    remedy="To write one: isocompute allocate RUNS --budget 3M --output FILE. "
+    "To change one: isocompute launch PLAN --change NAME=VALUE.",
 )
 
 
