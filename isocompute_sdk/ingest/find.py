@@ -331,9 +331,10 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def started_folders(files: Iterable[Path]) -> set[Path]:
-    """Folders of launch scripts without the journal of a run."""
+    """Folders of launch scripts without the journal of a run, which may have nothing in it yet."""
     folders = {file.parent for file in files if file.name == REQUEST}
-    return {folder for folder in folders if is_run_folder(folder) and not has_journal(folder)}
+    names = [one.journal.file for one in journals() if one.journal is not None]
+    return {one for one in folders if is_run_folder(one) and not any((one / name).exists() for name in names)}
 
 
 def free_tables(listing: Listing) -> list[Path]:
@@ -359,11 +360,6 @@ def belongs_to_journal(file: Path, root: Path) -> bool:
     above = [folder for folder in (file, *file.parents) if folder == root or root in folder.parents]
     kinds = [one.journal for one in journals() if one.journal is not None]
     return any(one.holds(folder / one.file) for folder in above for one in kinds)
-
-
-def has_journal(folder: Path) -> bool:
-    """Whether a folder has a file with the name of a journal, which may have nothing in it yet."""
-    return any(one.journal is not None and (folder / one.journal.file).exists() for one in journals())
 
 
 @dataclass

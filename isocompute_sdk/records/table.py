@@ -285,10 +285,10 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     if "run_id" not in known and "id" in others and others["id"].dtype == pl.String:
         known["run_id"], written["run_id"] = others.pop("id"), written.pop("id")
     _check_lengths({**known, **others}, written)
-    return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written, table))
+    return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written))
 
 
-def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note, ...]:
+def _told(written: Mapping[str, str]) -> tuple[Note, ...]:
     """A warning where the framework that n is named by counts rollouts in what is read as problems."""
     batch = written.get("problems_per_batch", "").rpartition(".")[2]
     if batch != schema.COUNTED_DIFFERENTLY or written.get("group_size") not in schema.OTHER_COUNTS:
