@@ -350,7 +350,7 @@ UNITS = {
 
 def is_table(log: RunLog) -> bool:
     """Whether somebody wrote or exported a table, such as a chart of W&B, whose names are all that it says."""
-    return log.format == "table" or log.source.suffix == ".csv"
+    return log.format == "table" or (log.format == "wandb" and log.source.suffix != ".wandb")
 
 
 def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> None:

@@ -232,7 +232,7 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     if not found:
         raise RecordError(
             f"{log.source}: run {log.name!r} logs no known tag; it has: {', '.join(log.tags[:20]) or 'no tags'}",
-            "Say which tag is the evaluation, e.g. --rename eval/acc=avg@4 (rename={'eval/acc': 'avg@4'}).",
+            "Say which tag is the evaluation: --metric TAG (metric='TAG').",
         )
     return found
 
