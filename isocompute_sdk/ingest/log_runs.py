@@ -239,7 +239,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def _size_of_batch(found: Resolved, rollouts: Said | None) -> None:
-    """Take the n or the B_p that follows from a batch and the other one, unless sources disagree about it."""
+    """What of n and B_p follows from the rollouts of a batch and the other one, unless sources disagree about it."""
     known = next((name for name in N_AND_BP if name in found.values), None)
     other = N_AND_BP[known == N_AND_BP[0]]
     if rollouts is None or other in found.unknown:

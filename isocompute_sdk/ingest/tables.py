@@ -349,7 +349,10 @@ def held_in(path: Path) -> str:
         found = parse_json(read_text(path, largest=LARGEST_CONFIG)[0])
     except (RecordError, ValueError):
         return "no JSON"
-    keys = listed([*cast("dict[str, Any]", found)], 3) if isinstance(found, dict) and found else ""
+    named = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if {"kind", "schema_version"} <= named.keys():
+        return f"a saved {named['kind']} of isocompute"
+    keys = listed([*named], 3) if named else ""
     return f"one object, with the keys {keys}," if keys else "no objects"
 
 

@@ -41,8 +41,11 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     fits, pricing, chosen, recipe = resolved.fits, choice.pricing, choice.chosen.candidate, basis.inheritance.recipe
     timed, throughput = pricing.timed, pricing.throughput
     notes = list(of_fits(plan, fits))
-    if fits.method == "published" and (basis.model is None or not same_model(basis.model, fits.model)):
+    named = None not in (basis.model, fits.model)
+    if (fits.method == "published" or named) and not same_model(basis.model, fits.model):
         notes.append(another_model(fits.model, basis.model))
+    if fits.curves and fits.model is None and basis.model is not None:
+        notes.append(model_of_runs(basis.model))
     notes += basis.inheritance.notes(plan.settings, timed=timed)
     # Of what was assumed beside values of the runs nobody is warned.
     given = {row.name for row in plan.settings if row.source == "given"} - {*plan.assumed}
@@ -125,6 +128,17 @@ def another_model(law_model: str | None, model: str | None) -> Note:
         f"{whose}{yours}. The shape of the law transfers, its constants do not: fit runs of your own. The best "
         "n saturated at 512, 128, 64, 32 and 16 on five published pairs.",
         {"law_model": law_model, "model": model},
+    )
+
+
+def model_of_runs(model: str) -> Note:
+    """The runs do not say what they trained."""
+    return Note(
+        "context-taken-for-granted",
+        "info",
+        f"The runs do not state their model: they are taken for runs of {model}. If they trained another one, fit "
+        "runs of this one, or state theirs: --set model=NAME.",
+        {"fields": ["model"], "model": model},
     )
 
 

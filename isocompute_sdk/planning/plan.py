@@ -528,7 +528,8 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _reward(plan: Plan) -> str:
-    text = "not predicted: no reward curve for this n, model and metric"
+    theirs = None if plan.fits is None or not plan.fits.curves else plan.fits.model
+    text = f"not predicted: {f'the runs are of {theirs}' if theirs else 'no reward curve for this n, model and metric'}"
     if plan.predicted_reward is not None:
         text = f"{plan.predicted_reward:.3f}, mean of runs"
     if plan.reward_interval is not None:

@@ -135,9 +135,10 @@ class Replan(Saved):
         )
 
     def commands(self, name: str | None = None, plan: str = "plan.json", backend: str | None = None) -> tuple[str, ...]:
-        """Shell commands that carry out an option; none for going on and stopping, which need no launch.
+        """Shell commands that carry out an option; none for stopping, and for going on without a checkpoint.
 
-        They run in the folder with the training data, the validation data and the reward file.
+        To go on needs a launch only where the run has ended. They run in the folder with the training data, the
+        validation data and the reward file.
 
         Args:
             name: the option; None for the one to follow.
@@ -145,7 +146,7 @@ class Replan(Saved):
             backend: training framework; None for `self.backend`.
         """
         chosen = self.option(self.follow if name is None else name)
-        if chosen.name in ("go-on", "stop"):
+        if chosen.name == "stop" or (chosen.name == "go-on" and self.checkpoint.path is None):
             return ()
         folder = self.loadable
         converting = [] if self.convert is None else [self.convert]

@@ -252,7 +252,7 @@ def _untold(plan: Plan, check: Approval) -> str:
 
 def _part(plan: Plan, check: Approval, why: str = "") -> Approval:
     """The approval of a plan up to a check."""
-    return replace(check, kind="part", reason=check.reason + why, gain=gain_of(plan, check.step))
+    return replace(check, kind="part", reason=check.reason + why, lowest=None, gain=gain_of(plan, check.step))
 
 
 def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:

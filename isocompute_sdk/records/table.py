@@ -490,6 +490,9 @@ def _refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> Non
     say += [f"give one value for all rows as {given}"] if given else []
     hint = "; ".join(say) or "Add a column step, or the rollouts as C"
     in_shell = f"Add {' '.join(options)}." if options else f"{hint}."
+    if schema.BATCH.name in values:
+        shared = f"--set problems_per_batch={schema.PLACEHOLDERS['problems_per_batch']} if they share B_p"
+        in_shell = f"{in_shell[:-1]} if all runs share n x B_p, or {shared}."
     runs = named.known["run_id"].unique(maintain_order=True).to_list() if "run_id" in named.known else []
     if "group_size" in values and len(runs) > 1:
         # One n for all runs would be wrong for most of them.

@@ -24,7 +24,7 @@ def days(hours: float) -> str:
 
 def budget_option(budget: Budget) -> str:
     """`--budget` with the amount, quoted for a shell."""
-    unit = "" if budget.unit == "rollouts" else f" {budget.unit}"
+    unit = {"rollouts": "", "gpu_hours": " GPU-hours"}.get(budget.unit, f" {budget.unit}")
     gpus = "" if budget.gpus is None else f" on {counted(budget.gpus, 'GPU')}"
     return f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}"
 
