@@ -119,7 +119,11 @@ def launch(
             found["changed"] = {name: {"before": before, "after": after} for name, before, after in changed}
         emit_json({**found, "path": None if dry_run else str(script)})
         return
-    told = [*_before(chosen, gpus), *["recipe where it differs, runs | plan | script:"] * bool(unlike)]
+    told = [
+        *_by_hand(loaded, chosen),
+        *_before(chosen, gpus),
+        *["recipe where it differs, runs | plan | script:"] * bool(unlike),
+    ]
     sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
     told += [f"  {name}: {runs} | {planned} | {scripted}" for name, runs, planned, scripted in sides]
     if asked:
@@ -185,6 +189,12 @@ def _before(plan: Plan, gpus: int | None) -> Iterator[str]:
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
     if plan.throughput is None and "gpus" not in plan.hardware.model_fields_set and gpus is None:
         yield f"GPUs not given, {plan.gpus} assumed: set yours with --gpus NUMBER"
+
+
+def _by_hand(saved: Plan, changed: Plan) -> Iterator[str]:
+    """That nothing approves a plan whose numbers a person changed."""
+    if changed.approval is None and saved.approval is not None:
+        yield f"changed by hand, so not approved as it is; the saved plan: {saved.approval.label}"
 
 
 def _not_approved(plan: Plan) -> list[Note]:

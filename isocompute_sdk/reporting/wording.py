@@ -29,6 +29,17 @@ def budget_option(budget: Budget) -> str:
     return f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}"
 
 
+def speed_options(plan: Plan) -> list[str]:
+    """Options that say how fast and dear the plan's GPUs are, and its deadline; none where its budget needs none."""
+    speed, hours = plan.throughput, plan.budget.deadline_hours
+    if speed is None or not plan.budget.timed:
+        return []
+    names = ("rollouts_per_second", "step_overhead_seconds", "tokens_per_rollout", "usd_per_gpu_hour")
+    given = {name: getattr(speed, name) for name in names if getattr(speed, name) is not None}
+    options = [f"--{name.replace('_', '-')} {value:.6g}" for name, value in given.items()]
+    return [*options, f"--gpus {speed.gpus}", *([] if hours is None else [f"--deadline {hours:.6g}h"])]
+
+
 def instead(plan: Plan) -> tuple[str, str] | None:
     """What to ask in place of a plan that is not worth its cost, in words and as an option; None of other plans."""
     if plan.approval is not None and plan.approval.smaller is not None:
