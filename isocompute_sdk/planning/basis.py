@@ -90,7 +90,10 @@ class Basis:
     def for_study(cls, fits: Fits | FitsSet, study: Study, throughput: Throughput | None = None) -> Self:
         """The planner of a study; `throughput` takes the place of the study's."""
         speed = study.throughput if throughput is None else throughput
-        return cls(fits, study.hardware, study.recipe, speed, evaluation=study.evaluation, model=study.model)
+        first = fits.first if isinstance(fits, FitsSet) else fits
+        # What a study's own runs trained is what it plans for, also where they are simulated.
+        model = first.model if first.method in FITTED and first.model is not None else study.model
+        return cls(fits, study.hardware, study.recipe, speed, evaluation=study.evaluation, model=model)
 
     @property
     def recipe(self) -> Recipe:
