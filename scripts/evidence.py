@@ -86,7 +86,7 @@ def allocation() -> Iterator[str]:
     yield from unsaid("allocation.md", f"loses {mean} on average and {worst} at worst", f"rewards ({share})")
     words = f"loses {mean} of reward on average and {worst} at worst; the n of the best pilot run loses {other} and "
     yield from unsaid("README.md", words + others, f"intervals held {share} of the real")
-    for group in {row.group for row in said} - {"few problems"}:
+    for group in {row.group for row in said}:
         parts = [[row for row in said if (row.group, row.cut) == (group, cut)] for cut in reversed(CUTS)]
         errors = [short(float(np.mean([abs((row.predicted or 0.0) - row.true) for row in part]))) for part in parts]
         kept = [f"{sum(bool(row.held) for row in part)} of {len(part)}" for part in parts]

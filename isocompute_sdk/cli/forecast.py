@@ -229,7 +229,8 @@ def _replan(
     if commands:
         say(f"wrote {rest.plan}")
         used = rest.backend or answer.backend
-        say(f"next, in the folder of your data and reward file, with {used} (another framework: --backend):")
+        ended = ", if the run has ended" if (rest.follow or answer.follow) == "go-on" else ""
+        say(f"next{ended}, in the folder of your data and reward file, with {used} (another framework: --backend):")
         for line in commands:
             say(f"  {line}")
     if refused is not None:

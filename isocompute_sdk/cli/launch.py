@@ -98,7 +98,7 @@ def launch(
     run = api.run_spec(chosen, backend, **where, **options)
     if overrides or against is not None:
         # Standard output holds what is appended to a command.
-        print("".join(f"{line}\n" for line in _before(chosen)), end="", file=sys.stderr)
+        print("".join(f"{line}\n" for line in _before(chosen, gpus)), end="", file=sys.stderr)
         _show_existing(chosen, run, overrides=overrides, against=against, json=json)
         return
     text = api.launch_script(chosen, backend, **where, **options)
@@ -119,7 +119,11 @@ def launch(
             found["changed"] = {name: {"before": before, "after": after} for name, before, after in changed}
         emit_json({**found, "path": None if dry_run else str(script)})
         return
-    told = [*_before(chosen), *["recipe where it differs, runs | plan | script:"] * bool(unlike)]
+    told = [
+        *_by_hand(loaded, chosen),
+        *_before(chosen, gpus),
+        *["recipe where it differs, runs | plan | script:"] * bool(unlike),
+    ]
     sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
     told += [f"  {name}: {runs} | {planned} | {scripted}" for name, runs, planned, scripted in sides]
     if asked:
@@ -150,10 +154,12 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
     approval, trained = plan.approval, plan.approved_steps
     checked = approval.step if approval is not None and approval.kind == "check" and approval.step else trained
     if rest := plan.update_steps - checked:
-        remaining, when = rest * plan.rollouts_per_batch, "then" if checked == trained else f"at step {checked:,}"
+        remaining, when = rest * plan.rollouts_per_batch, "then, whether to go on"
+        if checked < trained:
+            when = f"at step {checked:,}, unless it is to stop there, what lies ahead"
         low, high = (0, 1) if plan.fits is None else plan.fits.bounds
         bounds = "" if (low, high) == (0, 1) else f" --bounds {low:.10g} {high:.10g}"
-        yield f"{when}, whether to go on: isocompute forecast {quote(output_dir)}{bounds} --remaining {remaining}"
+        yield f"{when}: isocompute forecast {quote(output_dir)}{bounds} --remaining {remaining}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
@@ -169,7 +175,7 @@ def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
     return PLACEHOLDER if model is None and plan.model is None and not asked else model
 
 
-def _before(plan: Plan) -> Iterator[str]:
+def _before(plan: Plan, gpus: int | None) -> Iterator[str]:
     """Why the plan is not approved, its check, and what it trains with that neither the runs nor a person gave."""
     from isocompute_sdk.planning.plan import assumed_values
 
@@ -181,6 +187,14 @@ def _before(plan: Plan) -> Iterator[str]:
     if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
+    if plan.throughput is None and "gpus" not in plan.hardware.model_fields_set and gpus is None:
+        yield f"GPUs not given, {plan.gpus} assumed: set yours with --gpus NUMBER"
+
+
+def _by_hand(saved: Plan, changed: Plan) -> Iterator[str]:
+    """That nothing approves a plan whose numbers a person changed."""
+    if changed.approval is None and saved.approval is not None:
+        yield f"changed by hand, so not approved as it is; the saved plan: {saved.approval.label}"
 
 
 def _not_approved(plan: Plan) -> list[Note]:

@@ -19,7 +19,7 @@ from isocompute_sdk.cli.shared.options import changed_options, with_option_group
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
 from isocompute_sdk.cli.shared.reading_options import FittingOptions, holds_fits
-from isocompute_sdk.cli.shared.typed import Typed
+from isocompute_sdk.cli.shared.typed import Typed, without
 from isocompute_sdk.errors import PlanError, SpecError
 from isocompute_sdk.phrases import listed
 
@@ -108,7 +108,7 @@ def next_runs(
         typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
         if first.runs:
             model = planning.model or (None if fits is None else fits.model)
-            lines = _scripts(first, paths, checkpoints or (), fits, fitting, typed, model)
+            lines = _scripts(first, budget, paths, checkpoints or (), fits, fitting, typed, model)
         else:
             lines = _without_runs(planner.allocate(budget, slots=slots, **planning.choices()), typed)
     for line in lines:
@@ -136,6 +136,7 @@ def _without_runs(plan: Plan, typed: Typed) -> list[str]:
 
 def _scripts(
     first: NextRuns,
+    budget: Budget,
     paths: Sequence[Path],
     checkpoints: Sequence[Path],
     fits: Fits | None,
@@ -158,7 +159,11 @@ def _scripts(
         folders = [f"next-{number}" for number in range(1, len(first.runs) + 1)]
         # What the new runs record is the file.
         pooled = ["--pool train_data"] * bool(_named_data(fits)) + ["--pool unstated"] * bool(unknown)
-        yield f"when they have finished: {typed.asking('next', *folders, *pooled)}"
+        before = budget.spent or {}
+        spent = {**before, "pilot": before.get("pilot", 0.0) + first.cost}
+        paid = [f"--spent {name}={f'{amount:.2f}'.rstrip('0').rstrip('.')}" for name, amount in spent.items()]
+        asked = replace(typed, words=tuple(without(typed.words, ("--spent",))))
+        yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
 
 
 def _answer(
@@ -249,6 +254,7 @@ def _launches(
             same += f" --train-data {quote(str(data[0]))}"
     for number, run in enumerate(first.runs, start=1):
         steps, start = run.update_steps, model
+        anew = f"the {steps:,} steps from the start, {run.allocation.rollouts:,} rollouts in all"
         if run.continues is not None:
             checkpoint = saved.get(run.continues)
             folder = None if checkpoint is None else checkpoint.loadable
@@ -256,12 +262,12 @@ def _launches(
                 looked = ", ".join(map(str, places)) or "no folder: saved fits do not record where the runs are"
                 yield (
                     f"# {run.continues} cannot be continued by a script: its checkpoint was not found (searched: "
-                    f"{looked}). Name its folder with --checkpoints, or train the {steps:,} steps from the start:"
+                    f"{looked}). Name its folder with --checkpoints, or train {anew}:"
                 )
             elif folder is None and checkpoint.convert is None:
                 yield (
                     f"# {run.continues} cannot be continued by a script: {checkpoint.path} does not load as a model. "
-                    f"Save it with config.json and *.safetensors, or train the {steps:,} steps from the start:"
+                    f"Save it with config.json and *.safetensors, or train {anew}:"
                 )
             else:
                 if folder is None:

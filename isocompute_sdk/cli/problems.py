@@ -17,6 +17,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.errors import SpecError
+from isocompute_sdk.phrases import counted
 
 if TYPE_CHECKING:
     from isocompute_sdk.specs import Study
@@ -130,7 +131,7 @@ def problems(
     if json:
         emit_json({"kind": "problems", "path": str(output), "problems": count, "reward": reward})
         return
-    say(f"wrote {output}: {count:,} problems")
+    say(f"wrote {output}: {counted(count, 'problem')}")
     if reward is not None:
         say(f"wrote {reward}\nnext: pip install {quote('isocompute[math]')} where the training runs")
 
@@ -149,7 +150,7 @@ def _draw(source: dict[str, Any], data: dict[str, Any], *, json: bool) -> None:
         emit_json({"kind": "problems", "files": written, "reward": files_.reward, "seed": chosen.seed})
         return
     for name, count in written.items():
-        say(f"wrote {name}: {count:,} problems")
+        say(f"wrote {name}: {counted(count, 'problem')}")
     asked = files_.n_problems or problem_sets.GENERATED
     if written[files_.train] < asked:
         say(f"note: {chosen.dataset} has no more distinct problems with these settings; {asked:,} were asked for")
@@ -176,7 +177,7 @@ def _label(output: Path, asked: dict[str, Any], *, json: bool) -> None:
         found = {"path": str(output), "problems": len(rows), "pass_rate": rate, "bands": counts}
         emit_json({"kind": "labels", **found, "notes": [note.to_dict() for note in split.notes]})
         return
-    say(f"wrote {output}: {len(rows):,} problems, pass rate {rate:.3f} over {asked['samples']} samples each")
+    say(f"wrote {output}: {counted(len(rows), 'problem')}, pass rate {rate:.3f} over {asked['samples']} samples each")
     for name, count in counts.items():
         say(f"  {name.replace('_', ' ')}: {count:,} ({count / len(rows):.0%})")
     print_notes(split.notes)
@@ -206,7 +207,7 @@ def _of_study(path: Path, *, json: bool) -> None:
         emit_json({"kind": "problems", "files": written, "reward": study.data.reward})
         return
     for name, count in written.items():
-        say(f"wrote {name}: {count:,} problems")
+        say(f"wrote {name}: {counted(count, 'problem')}")
     wanted = study.data.n_problems
     if wanted is not None and written[study.data.train] < wanted:
         say(f"note: the study says data.n_problems: {wanted:,}; fewer problems of the data set were kept")

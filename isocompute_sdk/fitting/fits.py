@@ -533,7 +533,7 @@ class Fits(Saved):
         sizes = f"; n = {', '.join(map(str, self.group_sizes))}" if self.group_sizes else ""
         seen = "" if self.largest_compute is None else f"; up to C = {short(self.largest_compute)}"
         origin = self.source or self.method
-        return f"Fits({self.metric}, {origin}{where}{sizes}{seen}; {len(self.notes)} notes)"
+        return f"Fits({self.metric}, {origin}{where}{sizes}{seen}; {counted(len(self.notes), 'note')})"
 
     def _repr_html_(self) -> str:
         rows = [

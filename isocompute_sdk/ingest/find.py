@@ -184,7 +184,7 @@ def _by_release(log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
 
 
 def logged_sizes(log: RunLog) -> SavedConfig | None:
-    """Sizes n and B_p as far as the log itself measures or names them, and they never change; None without any."""
+    """n, B_p and their product as far as a log measures or names them, and they never change; None without any."""
     form = log.framework
     if form is None:
         return None
@@ -194,19 +194,11 @@ def logged_sizes(log: RunLog) -> SavedConfig | None:
     if len(sizes) == 1:
         ((size, tag),) = sizes.items()
         found["group_size"] = Said(size, f"{log.source}: {tag}")
-    total: Said | None = None
     problems, batch = _constant(log, form.problems_tag), logged_batch(log)
     if problems is not None:
         found["problems_per_batch"] = Said(problems[1], f"{log.source}: {problems[0]} = {problems[1]}")
-        if batch is not None and "group_size" not in found and batch[1] % problems[1] == 0:
-            shown = f"{log.source}: {batch[0]} = {batch[1]}, {problems[0]} = {problems[1]}"
-            found["group_size"] = Said(batch[1] // problems[1], shown)
-    elif batch is not None and "group_size" in found and batch[1] % int(found["group_size"].value) == 0:
-        shown = f"{found['group_size'].evidence}, {batch[0]} = {batch[1]}"
-        found["problems_per_batch"] = Said(batch[1] // int(found["group_size"].value), shown)
-    elif batch is not None and problems is None:
-        total = Said(batch[1], f"{log.source}: {batch[0]} = {batch[1]}")
-    return SavedConfig(log.source, form.name, found, rollouts=total) if found or total is not None else None
+    rollouts = None if batch is None else Said(batch[1], f"{log.source}: {batch[0]} = {batch[1]}")
+    return SavedConfig(log.source, form.name, found, rollouts=rollouts) if found or rollouts is not None else None
 
 
 def logged_batch(log: RunLog) -> tuple[str, int] | None:
@@ -339,9 +331,10 @@ def is_run_folder(folder: Path) -> bool:
 
 
 def started_folders(files: Iterable[Path]) -> set[Path]:
-    """Folders of launch scripts without the journal of a run."""
+    """Folders of launch scripts without the journal of a run, which may have nothing in it yet."""
     folders = {file.parent for file in files if file.name == REQUEST}
-    return {folder for folder in folders if is_run_folder(folder) and not has_journal(folder)}
+    names = [one.journal.file for one in journals() if one.journal is not None]
+    return {one for one in folders if is_run_folder(one) and not any((one / name).exists() for name in names)}
 
 
 def free_tables(listing: Listing) -> list[Path]:
@@ -367,11 +360,6 @@ def belongs_to_journal(file: Path, root: Path) -> bool:
     above = [folder for folder in (file, *file.parents) if folder == root or root in folder.parents]
     kinds = [one.journal for one in journals() if one.journal is not None]
     return any(one.holds(folder / one.file) for folder in above for one in kinds)
-
-
-def has_journal(folder: Path) -> bool:
-    """Whether a folder has a file with the name of a journal, which may have nothing in it yet."""
-    return any(one.journal is not None and (folder / one.journal.file).exists() for one in journals())
 
 
 @dataclass

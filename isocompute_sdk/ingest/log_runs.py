@@ -26,7 +26,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import without_login
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import (
     BATCH,
@@ -36,9 +36,12 @@ from isocompute_sdk.records.columns import (
     PROPOSE,
     SAYS_ITSELF,
     WANDB_STEPS,
+    ArgumentSource,
     Options,
     batch_asked,
     canonical,
+    to_series,
+    typed,
 )
 from isocompute_sdk.records.reward_metrics import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
@@ -193,21 +196,25 @@ def _own_metrics(log: RunLog) -> list[str]:
 
 
 def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
-    """What is known of a run, and what is not."""
+    """What is known of a run, and what is not.
+
+    Raises:
+        RecordError: a value was given that its column does not accept.
+    """
     log, found = run.log, Resolved()
-    given = dict(given)
+    given = {name: _checked(name, value) for name, value in given.items()}
     batch = given.pop(BATCH.name, None)
     said = {**log.said, **given}
     config = run.config
     for name, one in ({} if config is None else config.fields).items():
         found.take(name, one.value, one.evidence)
     for name, value in log.said.items():
-        found.take(name, _plain(name, value), f"{log.source}: {name}")
+        found.take(name, value, f"{log.source}: {name}")
     if "updates_per_batch" in said:
         found.values.pop(STEPS_PER_BATCH, None)
     for name, value in given.items():
-        fraction = name == "updates_per_batch" and float(value) % 1
-        found.take(STEPS_PER_BATCH if fraction else name, float(value) if fraction else _plain(name, value), "given")
+        fraction = name == "updates_per_batch" and value % 1
+        found.take(STEPS_PER_BATCH if fraction else name, value, "given")
     apart = {} if config is None else {key: all_ for key, all_ in config.disagreements.items() if key not in said}
     if STEPS_PER_BATCH in found.values:
         apart.pop("updates_per_batch", None)
@@ -224,14 +231,23 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     return found
 
 
+def _checked(name: str, value: Any) -> Any:
+    """What was given, as its column holds it; updates per batch may be a fraction."""
+    if name == "updates_per_batch" and isinstance(value, float) and value % 1:
+        return value
+    return typed(to_series(name, [value]), BY_NAME[name], ArgumentSource())[0]
+
+
 def _size_of_batch(found: Resolved, rollouts: Said | None) -> None:
-    """B_p from the rollouts of a batch and n, or n from them and B_p; they are kept where the known one is no part."""
+    """Take the n or the B_p that follows from a batch and the other one, unless sources disagree about it."""
     known = next((name for name in N_AND_BP if name in found.values), None)
-    if rollouts is None or known is None or rollouts.value % found.values[known]:
+    other = N_AND_BP[known == N_AND_BP[0]]
+    if rollouts is None or other in found.unknown:
+        return
+    if known is None or rollouts.value % found.values[known]:
         found.rollouts = rollouts
         return
-    size, other = found.values[known], N_AND_BP[known == N_AND_BP[0]]
-    symbol = "n" if known == N_AND_BP[0] else "B_p"
+    size, symbol = found.values[known], "n" if known == N_AND_BP[0] else "B_p"
     found.take(other, rollouts.value // size, f"{rollouts.evidence} rollouts with {symbol} = {size}")
 
 
@@ -314,7 +330,8 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
     open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
     series = {tag: log.series(tag) for tag in (likely or open_)[:12]}
     candidates = {
-        tag: f"{len(one.step_T)} values, {one.value_T[0]:.4g} to {one.value_T[-1]:.4g}" for tag, one in series.items()
+        tag: f"{counted(len(one.step_T), 'value')}, {one.value_T[0]:.4g} to {one.value_T[-1]:.4g}"
+        for tag, one in series.items()
     }
     if trained or own:
         candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
@@ -333,20 +350,7 @@ UNITS = {
 
 def is_table(log: RunLog) -> bool:
     """Whether somebody wrote or exported a table, such as a chart of W&B, whose names are all that it says."""
-    return log.format == "table" or log.source.suffix == ".csv"
-
-
-def _plain(column: str, value: Any) -> Any:
-    """A cell as a number if its column holds numbers."""
-    if column not in BY_NAME or BY_NAME[column].kind == "text":
-        # Mappings are handed on: passwords are not.
-        return without_login(str(value))
-    number = float("nan") if isinstance(value, Mapping) else float(value)
-    if BY_NAME[column].kind == "integer" and number == number // 1:
-        return int(number)
-    if BY_NAME[column].kind == "integer":
-        raise RecordError(f"{column}: received {value!r}; accepted: {BY_NAME[column].accepted}", "Give a whole number.")
-    return number
+    return log.format == "table" or (log.format == "wandb" and log.source.suffix != ".wandb")
 
 
 def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> None:

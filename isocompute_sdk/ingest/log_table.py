@@ -124,7 +124,7 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
             notes.append(_not_finite(log, measure, series.step_T[~finite]))
         add(measure, series.step_T[finite].astype(np.float64) / scale, series.value_T[finite])
     if filtered is not None:
-        add(Measure(TRAINED_SHARE, TRAIN_SET), filtered.step_T, filtered.kept_T / filtered.generated_T)
+        add(Measure(TRAINED_SHARE, TRAIN_SET), filtered.step_T, reading.batch / filtered.generated_T)
     frame = pl.concat(parts)
     if frame.is_empty():
         raise RecordError(f"{log.source}: run {log.name!r} has no finite value", "The run has failed, or just begun.")
@@ -232,7 +232,7 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     if not found:
         raise RecordError(
             f"{log.source}: run {log.name!r} logs no known tag; it has: {', '.join(log.tags[:20]) or 'no tags'}",
-            "Say which tag is the evaluation, e.g. --rename eval/acc=avg@4 (rename={'eval/acc': 'avg@4'}).",
+            "Say which tag is the evaluation: --metric TAG (metric='TAG').",
         )
     return found
 
@@ -257,16 +257,14 @@ def _late(log: RunLog) -> list[Note]:
 
 
 def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
-    found: list[Note] = []
-    name = log.name
     unknown = sorted({meaning.metric for meaning in known.values() if meaning.needs_k})
-    if unknown:
-        message = (
-            f"run {name!r}: the number of samples behind {', '.join(unknown)} is unknown. Give it, e.g. --set "
-            "eval_samples=4 (eval_samples=4 in Python), to have it read as avg@4."
-        )
-        found.append(Note("evaluation-samples-unknown", "warning", message, {"run_id": name, "metrics": unknown}))
-    return found
+    if not unknown:
+        return []
+    message = (
+        f"run {log.name!r}: the number of samples behind {', '.join(unknown)} is unknown. Give it, e.g. --set "
+        "eval_samples=4 (eval_samples=4 in Python), to have it read as avg@4."
+    )
+    return [Note("evaluation-samples-unknown", "warning", message, {"run_id": log.name, "metrics": unknown})]
 
 
 def _not_finite(log: RunLog, meaning: Measure, step_T: np.ndarray[Any, Any]) -> Note:
@@ -301,8 +299,6 @@ class Filtered:
 
     step_T: Array
     """Update steps done."""
-    kept_T: Array
-    """Rollouts trained on."""
     generated_T: Array
     """Rollouts generated."""
 
@@ -315,7 +311,7 @@ def read_filter(log: RunLog, updates: Sequence[str], reading: Reading, scale: fl
         share_T = percent_T / (100.0 * reading.group_size)
         # A share of 0 cannot be: a batch was trained on.
         step_T, share_T = step_T[share_T > 0], np.minimum(share_T[share_T > 0], 1.0)
-        return Filtered(step_T, np.full(len(step_T), reading.batch), reading.batch / share_T)
+        return Filtered(step_T, reading.batch / share_T)
     groups = None if log.framework is None else log.framework.filtered_groups
     tags = [] if groups is None else [tag for tag in log.tags if re.fullmatch(groups, tag)]
     if not tags:
@@ -326,8 +322,7 @@ def read_filter(log: RunLog, updates: Sequence[str], reading: Reading, scale: fl
     for tag in tags:
         at_T, groups_T = _values(log, tag, scale)
         lost_T[np.searchsorted(step_T, at_T)] += np.maximum(groups_T, 0.0)
-    kept_T = np.full(len(step_T), reading.batch)
-    return Filtered(step_T, kept_T, kept_T + reading.group_size * lost_T)
+    return Filtered(step_T, reading.batch + reading.group_size * lost_T)
 
 
 def _values(log: RunLog, tag: str, scale: float) -> tuple[Array, Array]:

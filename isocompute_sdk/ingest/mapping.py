@@ -398,8 +398,9 @@ def _of_runs(question: Question, entries: Mapping[str, MappedRun]) -> Question:
     ):
         return question
     asks = (
-        f"{question.asks} These runs differ in n: if all had the same n x B_p, how many completions did an update "
-        f"have over all GPUs? If not, write problems_per_batch into each entry."
+        "No file states the problems_per_batch (B_p) of these runs, which differ in n. If each update of all runs had "
+        "the same n x B_p completions over all GPUs: how many? If not, write problems_per_batch (B_p) into each entry, "
+        "or below `set` one for all."
     )
     return question.replace(asks=asks, field=BATCH.name)
 

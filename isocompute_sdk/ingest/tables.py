@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Literal, cast
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import check_input, parse_json
 from isocompute_sdk.notes import Note, Severity
-from isocompute_sdk.phrases import listed
+from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.records.columns import to_series
 
 TABLE_SUFFIXES: dict[str, str] = {
@@ -102,7 +102,7 @@ def damaged(path: Path, places: Sequence[tuple[int | str, str]], severity: Sever
     if not places:
         return ()
     line, what = places[0]
-    more = f", and {len(places) - 1:,} more such places" if len(places) > 1 else ""
+    more = f", and {counted(len(places) - 1, 'more such place')}" if len(places) > 1 else ""
     message = f"{path}:{line}: {what}{more}; the rest is kept. Copy the file again if you can."
     return (Note("log-damaged", severity, message, {"file": str(path), "line": line, "places": len(places)}),)
 
@@ -349,7 +349,10 @@ def held_in(path: Path) -> str:
         found = parse_json(read_text(path, largest=LARGEST_CONFIG)[0])
     except (RecordError, ValueError):
         return "no JSON"
-    keys = listed([*cast("dict[str, Any]", found)], 3) if isinstance(found, dict) and found else ""
+    named = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if {"kind", "schema_version"} <= named.keys():
+        return f"a saved {named['kind']} of isocompute"
+    keys = listed([*named], 3) if named else ""
     return f"one object, with the keys {keys}," if keys else "no objects"
 
 

@@ -22,14 +22,17 @@ from isocompute_sdk.ingest.formats.registry import format_of, recognised
 from isocompute_sdk.ingest.tables import RawTable, damaged
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import (
+    BY_NAME,
     N_AND_BP,
     PER_RUN,
     WANDB_STEPS,
+    Source,
     blank_to_null,
     fields,
     numbers_in,
     refuse_clock,
     to_series,
+    typed,
 )
 from isocompute_sdk.records.reward_metrics import rank
 
@@ -279,17 +282,13 @@ def _of_run(
 
 def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Any]:
     """What columns say of the run, one value each; those that change, such as a learning rate, are skipped."""
-    import polars as pl
-
     said: dict[str, Any] = {}
     for column in PER_RUN:
         if column in names:
-            cells = frame[names[column]].drop_nulls()
-            texts = cells.cast(pl.String).str.strip_chars()
-            cells, texts = cells.filter(texts != ""), texts.filter(texts != "")
-            if texts.n_unique() == 1:
-                said[column] = cells[0]
-            elif len(texts) and column in N_AND_BP:
+            cells = blank_to_null(frame[names[column]]).drop_nulls()
+            if cells.n_unique() == 1:
+                said[column] = typed(cells[:1], BY_NAME[column], Source(lambda _: f"{path}: run {name!r}", names))[0]
+            elif len(cells) and column in N_AND_BP:
                 raise RecordError(
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
                     "Give the parts different run_ids, and rollouts (C) in place of steps, which go on counting.",

@@ -129,6 +129,12 @@ class Request:
             PlanError: an invalid value.
         """
         given: dict[str, Any] = {**options}
+        accepted = AllocateOptions.__annotations__
+        if unknown := [name for name in given if name not in accepted]:
+            raise PlanError(
+                f"allocate: received {', '.join(unknown)}; accepted: {', '.join(accepted)}",
+                "Deadlines belong to the budget: Budget(rollouts=3e6, deadline_hours=36); GPUs and speed to Planner.",
+            )
         fixed = Fixed(*(_count(name, given.pop(name, None)) for name in FIXED))
         counts = {name: _count(name, given.pop(name, None)) for name in ("n_problems", "min_update_steps")}
         continued = given.pop("continued", None) or {}
@@ -327,7 +333,7 @@ def resolve(basis: Basis, request: Request, pricing: Pricing | None = None) -> R
         request.continued,
     )
     by_law = LawPreference(fits, _law(fits, fixed), request.mode, pricing) if fits.surface is None else None
-    can_predict = bool(fits.curves) and (basis.model is None or same_model(basis.model, fits.model))
+    can_predict = bool(fits.curves) and (None in (basis.model, fits.model) or same_model(basis.model, fits.model))
     throughput, counts = pricing.throughput, sorted(basis.hardware.gpu_counts)
     scales = throughput is not None and throughput.gpu_exponent is not None
     given = scales and "gpus" in basis.hardware.model_fields_set and (pricing.timed or len(counts) == 1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
@@ -89,7 +90,10 @@ class Basis:
     def for_study(cls, fits: Fits | FitsSet, study: Study, throughput: Throughput | None = None) -> Self:
         """The planner of a study; `throughput` takes the place of the study's."""
         speed = study.throughput if throughput is None else throughput
-        return cls(fits, study.hardware, study.recipe, speed, evaluation=study.evaluation, model=study.model)
+        first = fits.first if isinstance(fits, FitsSet) else fits
+        # What a study's own runs trained is what it plans for, also where they are simulated.
+        model = first.model if first.method in FITTED and first.model is not None else study.model
+        return cls(fits, study.hardware, study.recipe, speed, evaluation=study.evaluation, model=model)
 
     @property
     def recipe(self) -> Recipe:
@@ -129,7 +133,7 @@ class Basis:
             return self
         if "gpus" in self.hardware.model_fields_set:
             raise PlanError(
-                f"the budget is for {budget.gpus} GPUs and the hardware has "
+                f"the budget is for {counted(budget.gpus, 'GPU')} and the hardware has "
                 f"{', '.join(map(str, self.hardware.gpu_counts))}; accepted: one number",
                 "Leave one of the two out.",
             )

@@ -41,8 +41,11 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     fits, pricing, chosen, recipe = resolved.fits, choice.pricing, choice.chosen.candidate, basis.inheritance.recipe
     timed, throughput = pricing.timed, pricing.throughput
     notes = list(of_fits(plan, fits))
-    if fits.method == "published" and (basis.model is None or not same_model(basis.model, fits.model)):
+    named = None not in (basis.model, fits.model)
+    if (fits.method == "published" or named) and not same_model(basis.model, fits.model):
         notes.append(another_model(fits.model, basis.model))
+    if fits.curves and fits.model is None and basis.model is not None:
+        notes.append(model_of_runs(basis.model))
     notes += basis.inheritance.notes(plan.settings, timed=timed)
     # Of what was assumed beside values of the runs nobody is warned.
     given = {row.name for row in plan.settings if row.source == "given"} - {*plan.assumed}
@@ -128,6 +131,17 @@ def another_model(law_model: str | None, model: str | None) -> Note:
     )
 
 
+def model_of_runs(model: str) -> Note:
+    """The runs do not say what they trained."""
+    return Note(
+        "context-taken-for-granted",
+        "info",
+        f"The runs do not state their model: they are taken for runs of {model}. If they trained another one, fit "
+        "runs of this one, or state theirs: --set model=NAME.",
+        {"fields": ["model"], "model": model},
+    )
+
+
 def problem_set(candidate: Candidate, n_problems: int | None) -> Iterator[Note]:
     """Small training sets, or many passes over them."""
     if n_problems is None:
@@ -186,8 +200,8 @@ def steps(candidate: Candidate, recipe: Recipe) -> Iterator[Note]:
     yield Note(
         "few-update-steps",
         "warning",
-        f"{candidate.update_steps} updates with a warm-up of {recipe.warmup_steps}: a large part of the run trains "
-        "at a reduced learning rate; the fits do not account for that.",
+        f"{counted(candidate.update_steps, 'update')} with a warm-up of {recipe.warmup_steps}: a large part of the run "
+        "trains at a reduced learning rate; the fits do not account for that.",
         {"update_steps": candidate.update_steps, "warmup_steps": recipe.warmup_steps},
     )
 
@@ -282,7 +296,8 @@ def gpus(throughput: Throughput, offered: tuple[int, ...]) -> Iterator[Note]:
         yield Note(
             "throughput-extrapolated",
             "warning",
-            f"The hardware offers {', '.join(map(str, offered))} GPUs, and the throughput is for {throughput.gpus}: "
+            f"The hardware offers {''.join(f'{one}, ' for one in offered[:-1])}{counted(offered[-1], 'GPU')}, and the "
+            f"throughput is for {throughput.gpus}: "
             f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed grows with GPUs.",
             {"gpus": list(offered), "throughput_gpus": throughput.gpus},
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from isocompute_sdk.errors import PlanError, SpecError, show
 from isocompute_sdk.notes import unique
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.decide import plan_for
@@ -154,8 +155,8 @@ def _with_steps(plan: Plan, given: Mapping[str, Any], n: int, problems: int, pri
         cost = pricing.cost(batch, steps)
         late = "" if pricing.in_time(batch, steps) else f" and ends after {pricing.deadline:g} hours"
         raise PlanError(
-            f"{steps:,} steps of {n} x {problems} = {batch:,} rollouts cost {amount_text(cost, budget.unit)}{late}; "
-            f"the budget leaves {amount_text(budget.available, budget.unit)}",
+            f"{counted(steps, 'step')} of {n} x {problems} = {batch:,} rollouts cost {amount_text(cost, budget.unit)}"
+            f"{late}; the budget leaves {amount_text(budget.available, budget.unit)}",
             "Change update_steps or the batch, or give more: --change budget='...'.",
             cost + budget.committed,
         )

@@ -13,7 +13,7 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import NotNegative
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, OF_THE_RECIPE, RATE, STEP
 from isocompute_sdk.fitting.surface.surface import NEVER, UNIT_SHAPES, Declines, Layout, Surface
-from isocompute_sdk.phrases import small
+from isocompute_sdk.phrases import counted, small
 from isocompute_sdk.planning.next_runs import (
     MAX_SIZE,
     MIN_STEPS,
@@ -183,8 +183,8 @@ def design_pilot(
     choices = Choices.of(surface, pairs, steps, min_update_steps, pricing.available, from_trials=True)
     if choices is None:
         raise PlanError(
-            f"a budget of {amount_text(budget.amount, budget.unit)} does not pay for {min_update_steps} steps of the "
-            f"smallest batch at B_p = {bp}",
+            f"a budget of {amount_text(budget.amount, budget.unit)} does not pay for "
+            f"{counted(min_update_steps, 'step')} of the smallest batch at B_p = {bp}",
             "Raise the budget, or lower --min-update-steps.",
         )
     outlook = Outlook(surface, choices, generator)

@@ -275,7 +275,7 @@ class Plan(Sized, Saved):
         return (
             f"Plan(n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}; "
             f"{self.rollouts:,} rollouts for a budget of {self.budget}{expected}; {self.verdict.kind}; "
-            f"{len(self.notes)} notes)"
+            f"{counted(len(self.notes), 'note')})"
         )
 
     def _repr_html_(self) -> str:
@@ -291,7 +291,8 @@ DOCUMENT = Document(
     SCHEMA_VERSION,
     Plan,
     derived=("rollouts_per_batch", "rollouts", "learning_rate", "epochs", "gpus", "wall_hours", "gpu_hours", "usd"),
-    remedy="Restore the saved file; isocompute launch PLAN --change changes a plan.",
+    remedy="To write one: isocompute allocate RUNS --budget 3M --output FILE. "
+    "To change one: isocompute launch PLAN --change NAME=VALUE.",
 )
 
 
@@ -528,7 +529,8 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _reward(plan: Plan) -> str:
-    text = "not predicted: no reward curve for this n, model and metric"
+    theirs = None if plan.fits is None or not plan.fits.curves else plan.fits.model
+    text = f"not predicted: {f'the runs are of {theirs}' if theirs else 'no reward curve for this n, model and metric'}"
     if plan.predicted_reward is not None:
         text = f"{plan.predicted_reward:.3f}, mean of runs"
     if plan.reward_interval is not None:
@@ -562,8 +564,8 @@ def _evaluation(plan: Plan) -> str:
     evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
     unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
     share = spent[unit] / plan.breakdown["training"][unit]
-    problems = "all problems" if evaluation.n_problems is None else f"{evaluation.n_problems} problems"
+    problems = "all problems" if evaluation.n_problems is None else counted(evaluation.n_problems, "problem")
     return (
-        f"every {evaluation.every_steps:,} steps, {problems} x {evaluation.samples}: {amount_text(spent[unit], unit)}, "
-        f"{share:.1%} of training"
+        f"every {counted(evaluation.every_steps, 'step')}, {problems} x {evaluation.samples}: "
+        f"{amount_text(spent[unit], unit)}, {share:.1%} of training"
     )

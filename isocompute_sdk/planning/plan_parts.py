@@ -113,7 +113,7 @@ class Approval:
     expected: float | None = None
     """Reward expected there."""
     lowest: float | None = None
-    """Its floor, the reward below which to stop there: one run in ten measures less. None if unknown."""
+    """Its floor, the reward below which to stop there: one run in ten measures less. None if unknown, and of a part."""
     gain: Gain | None = None
     """What the part that is approved gains; None of whole plans, and as of `Plan.gain`."""
     smaller: float | None = None
@@ -133,8 +133,7 @@ class Approval:
             return ""
         told = [] if self.expected is None else [f"we expect {self.expected:.3f} there"]
         if self.kind == "part":
-            told.append("then plan again with this run")
+            told.append("then isocompute forecast says whether to go on")
         if self.lowest is not None:
-            what = "or go no further" if self.kind == "part" else "stop"
-            told.append(f"{what} if it measures less than {self.lowest:.3f}")
+            told.append(f"stop if it measures less than {self.lowest:.3f}")
         return ", ".join(told)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from isocompute_sdk.errors import PlanError
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
 from isocompute_sdk.specs.sweep import Sized
 
@@ -543,7 +544,7 @@ def _refused_by_hardware(n: int, problems: int, limits: Limits) -> Rejection | N
 def _unaffordable(n: int, problems: int, needed: int, limits: Limits) -> Rejection | None:
     """Why `needed` steps exceed budget or deadline; None if they do not."""
     pricing, batch = limits.pricing, n * problems
-    steps = f"{needed} steps of n * B_p = {n} * {problems} = {batch} rollouts"
+    steps = f"{counted(needed, 'step')} of n * B_p = {n} * {problems} = {batch} rollouts"
     if not pricing.in_time(batch, needed):
         wall = pricing.cost_in("wall_hours", batch, needed)
         latest = pricing.budget.deadline_hours

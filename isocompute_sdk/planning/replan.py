@@ -22,7 +22,7 @@ from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, logistic
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import chance_text, multiple
+from isocompute_sdk.phrases import chance_text, counted, multiple
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import plan_for
@@ -135,9 +135,10 @@ class Replan(Saved):
         )
 
     def commands(self, name: str | None = None, plan: str = "plan.json", backend: str | None = None) -> tuple[str, ...]:
-        """Shell commands that carry out an option; none for going on and stopping, which need no launch.
+        """Shell commands that carry out an option; none for stopping, and for going on without a checkpoint.
 
-        They run in the folder with the training data, the validation data and the reward file.
+        To go on needs a launch only where the run has ended. They run in the folder with the training data, the
+        validation data and the reward file.
 
         Args:
             name: the option; None for the one to follow.
@@ -145,7 +146,7 @@ class Replan(Saved):
             backend: training framework; None for `self.backend`.
         """
         chosen = self.option(self.follow if name is None else name)
-        if chosen.name in ("go-on", "stop"):
+        if chosen.name == "stop" or (chosen.name == "go-on" and self.checkpoint.path is None):
             return ()
         folder = self.loadable
         converting = [] if self.convert is None else [self.convert]
@@ -310,7 +311,7 @@ def _options(
     basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"
     far = forecast.ahead[-1]
     ahead = (far.best, far.best_low, far.best_high)
-    going_on = option("go-on", f"n = {n} for {steps:,} more updates", basis_on, why, ahead, {})
+    going_on = option("go-on", f"n = {n} for {counted(steps, 'more update')}", basis_on, why, ahead, {})
     if keep.path is None or keep.reward is None:
         title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
         now = (forecast.reward, forecast.low, forecast.high)

@@ -195,9 +195,9 @@ def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
-    pass. Without one, and beyond `FAR`, the plan is approved up to the first check only: half of it at most if its n
-    was not run. The largest run is that of its n, or of the nearest that was run. Where a run of its n fell, the check
-    is at twice the compute at which that was best.
+    pass. Without one, beyond `FAR`, and where its n was not run (then half of it at most), the plan is approved up to
+    the first check only. The largest run is that of its n, or of the nearest that was run. Where a run of its n fell,
+    the check is at twice the compute at which that was best.
     """
     if against := _against(plan):
         return Approval("do-not", against)
@@ -224,19 +224,17 @@ def _by_reach(plan: Plan, fits: Fits, far: float) -> Approval:
         shares.append(at / times)
         at *= 2.0
     if not was_run:
-        cost, shares = f"n = {plan.group_size} was not run; {cost}", [min([0.5, *shares]), *shares[1:]]
+        cost, shares = f"n = {plan.group_size} was not run; {cost}", [min([0.5, *shares])]
     if not shares:
         return Approval("approve", f"{cost}; plans of up to {NO_CHECK} x need no check")
     checks = [Approval("check", cost, *_check(plan, share)) for share in shares]
     if far > FAR:
         return _part(plan, checks[0])
-    return _telling(plan, checks) or _part(plan, checks[0], _untold(plan, checks[0]))
-
-
-def _telling(plan: Plan, checks: Sequence[Approval]) -> Approval | None:
-    """The first check whose floor lies above what a run has measured already."""
     best = -np.inf if plan.gain is None else plan.gain.best.reward
-    return next((one for one in checks if one.lowest is not None and one.lowest > best), None)
+    telling = [one for one in checks if one.lowest is not None and one.lowest > best]
+    if was_run and telling:
+        return telling[0]
+    return _part(plan, checks[0], "" if checks[0] in telling else _untold(plan, checks[0]))
 
 
 def _untold(plan: Plan, check: Approval) -> str:
@@ -252,7 +250,7 @@ def _untold(plan: Plan, check: Approval) -> str:
 
 def _part(plan: Plan, check: Approval, why: str = "") -> Approval:
     """The approval of a plan up to a check."""
-    return replace(check, kind="part", reason=check.reason + why, gain=gain_of(plan, check.step))
+    return replace(check, kind="part", reason=check.reason + why, lowest=None, gain=gain_of(plan, check.step))
 
 
 def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.phrases import multiple, short
+from isocompute_sdk.phrases import counted, multiple, short
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import split
@@ -67,7 +67,7 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel(f"{fits.metric}: measured (mark),\npredicted (tick, 80 % interval)")
     held = round(test.coverage * test.runs)
     beyond = f"{multiple(test.factor)} x beyond {short(test.hidden_beyond)}"
-    ax.set_title(f"Backtest {beyond}: {held} of {test.runs} runs inside")
+    ax.set_title(f"Backtest {beyond}: {held} of {counted(test.runs, 'run')} inside")
     style.name_sizes(ax, rows)
     return ax
 

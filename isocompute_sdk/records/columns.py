@@ -16,7 +16,7 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError, close, did_you_mean
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import LOGIN
+from isocompute_sdk.phrases import LOGIN, counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -442,7 +442,7 @@ def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, acce
         else "Correct the value, or drop the row."
     )
     more = int(bad.sum()) - 1
-    also = f" ({more} more such cell{'s' if more > 1 else ''} in this column)" if more else ""
+    also = f" ({counted(more, 'more such cell')} in this column)" if more else ""
     raise RecordError(
         f"{source.cell(index, column)}: received {value!r}{also}; accepted: {accepted}",
         NAN_HINT if is_nan else hint,

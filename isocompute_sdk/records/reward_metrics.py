@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from isocompute_sdk.errors import NothingMeasured, RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import listed
+from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.records.columns import (
     BY_NAME,
     DEFAULT_EVAL_SET,
@@ -522,7 +522,7 @@ def _melt(frame: pl.DataFrame, metrics: Mapping[str, pl.Series], source: Source)
     melted = pl.concat(parts, rechunk=False)
     if melted.is_empty():
         raise RecordError(
-            f"no measured value in {frame.height} rows: {', '.join(metrics)} are empty",
+            f"no measured value in {counted(frame.height, 'row')}: {', '.join(metrics)} are empty",
             "Check that the run has logged an evaluation.",
         )
     return melted

@@ -285,10 +285,10 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     if "run_id" not in known and "id" in others and others["id"].dtype == pl.String:
         known["run_id"], written["run_id"] = others.pop("id"), written.pop("id")
     _check_lengths({**known, **others}, written)
-    return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written, table))
+    return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written))
 
 
-def _told(written: Mapping[str, str], table: Mapping[str, object]) -> tuple[Note, ...]:
+def _told(written: Mapping[str, str]) -> tuple[Note, ...]:
     """A warning where the framework that n is named by counts rollouts in what is read as problems."""
     batch = written.get("problems_per_batch", "").rpartition(".")[2]
     if batch != schema.COUNTED_DIFFERENTLY or written.get("group_size") not in schema.OTHER_COUNTS:
@@ -490,6 +490,9 @@ def _refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> Non
     say += [f"give one value for all rows as {given}"] if given else []
     hint = "; ".join(say) or "Add a column step, or the rollouts as C"
     in_shell = f"Add {' '.join(options)}." if options else f"{hint}."
+    if schema.BATCH.name in values:
+        shared = f"--set problems_per_batch={schema.PLACEHOLDERS['problems_per_batch']} if they share B_p"
+        in_shell = f"{in_shell[:-1]} if all runs share n x B_p, or {shared}."
     runs = named.known["run_id"].unique(maintain_order=True).to_list() if "run_id" in named.known else []
     if "group_size" in values and len(runs) > 1:
         # One n for all runs would be wrong for most of them.

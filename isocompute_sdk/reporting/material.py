@@ -28,7 +28,7 @@ from isocompute_sdk.planning.plan_parts import Alternative
 from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
-from isocompute_sdk.reporting.wording import budget_option
+from isocompute_sdk.reporting.wording import budget_option, speed_options
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
@@ -162,14 +162,17 @@ class Material:
     @property
     def first(self) -> str:
         """The command that writes the scripts of what to run first."""
-        assert self.plan is not None, "asked of plans"
-        budget = budget_option(self.plan.budget)
+        plan, fits = self.plan, self.fits
+        assert plan is not None, "asked of plans"
+        budget = budget_option(plan.budget)
         if not self.plan_file:
             return self.asking(budget, command="next")
-        borrowed = self.fits is not None and self.fits.method == "prior"
-        model = "" if self.plan.model is None else f" --model {quote(self.plan.model)}"
+        laws = {} if fits is None else {"prior": "--prior", "published": f"--published {fits.source}"}
+        borrowed = "" if fits is None else laws.get(fits.method, "")
+        model = f"--model {quote(plan.model)}" if borrowed and plan.model is not None else ""
         # A saved plan holds no runs.
-        return f"isocompute next {'--prior' if borrowed else 'RUNS'} {budget}{model if borrowed else ''}"
+        words = ["isocompute next", borrowed or "RUNS", budget, model, *speed_options(plan)]
+        return " ".join(word for word in words if word)
 
     def instead(self, option: str) -> str:
         """The command with another budget or reward."""

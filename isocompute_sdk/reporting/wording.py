@@ -24,9 +24,20 @@ def days(hours: float) -> str:
 
 def budget_option(budget: Budget) -> str:
     """`--budget` with the amount, quoted for a shell."""
-    unit = "" if budget.unit == "rollouts" else f" {budget.unit}"
-    gpus = "" if budget.gpus is None else f" on {budget.gpus} GPUs"
+    unit = {"rollouts": "", "gpu_hours": " GPU-hours"}.get(budget.unit, f" {budget.unit}")
+    gpus = "" if budget.gpus is None else f" on {counted(budget.gpus, 'GPU')}"
     return f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}"
+
+
+def speed_options(plan: Plan) -> list[str]:
+    """Options that say how fast and dear the plan's GPUs are, and its deadline; none where its budget needs none."""
+    speed, hours = plan.throughput, plan.budget.deadline_hours
+    if speed is None or not plan.budget.timed:
+        return []
+    names = ("rollouts_per_second", "step_overhead_seconds", "tokens_per_rollout", "usd_per_gpu_hour")
+    given = {name: getattr(speed, name) for name in names if getattr(speed, name) is not None}
+    options = [f"--{name.replace('_', '-')} {value:.6g}" for name, value in given.items()]
+    return [*options, f"--gpus {speed.gpus}", *([] if hours is None else [f"--deadline {hours:.6g}h"])]
 
 
 def instead(plan: Plan) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.specs import Recipe, RunSpec
 from isocompute_sdk.training.framework import USUAL_NODE, Case, Rule
 
@@ -230,7 +231,7 @@ def gpus_fill_nodes(case: Case[Any]) -> Iterator[Note]:
     stated, gpus = case.options.nodes, case.gpus
     if gpus % (stated or min(gpus, USUAL_NODE)):
         into = f"nodes of {USUAL_NODE}" if stated is None else f"{stated} equal nodes"
-        message = f"{gpus} GPUs do not fill {into}. Set the option nodes to a divisor of {gpus}."
+        message = f"{counted(gpus, 'GPU')} cannot fill {into}. Set the option nodes to a divisor of {gpus}."
         yield unsupported("options.nodes", message, gpus=gpus, nodes=stated)
 
 

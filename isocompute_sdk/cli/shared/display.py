@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import terminal
 from isocompute_sdk.cli.shared.typed import filled
-from isocompute_sdk.phrases import short
+from isocompute_sdk.phrases import counted, short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,7 +205,7 @@ def _print_first_notes(plan: Plan) -> None:
     notes = _notes(plan)
     relevant = [note for note in notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
     of_fits = () if plan.fits is None else plan.fits.notes
-    grave, doubts = {*FALLS, "context-taken-for-granted"}, plan.verdict.doubts
+    grave, doubts = {*FALLS, "context-taken-for-granted", "decline-within-budget"}, plan.verdict.doubts
     relevant.sort(key=lambda note: (note.code not in grave, note.code not in doubts, note in of_fits))
     shown = used = 0
     ordered = by_severity(relevant)
@@ -222,7 +222,7 @@ def _print_first_notes(plan: Plan) -> None:
     if more > 0:
         hidden = [note.code for note in ordered[shown:] if note.severity != "info"]
         named = f" ({', '.join(dict.fromkeys(hidden))})" if hidden else ""
-        console.print(f"-v shows {more} more note{'s' if more > 1 else ''}{named}, evaluations and fit checks")
+        console.print(f"-v shows {counted(more, 'more note')}{named}, evaluations and fit checks")
 
 
 def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:

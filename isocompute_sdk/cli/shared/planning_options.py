@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.typed import Typed, without
+from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.phrases import joined
 
@@ -292,8 +292,7 @@ class PlanningOptions(BudgetOptions):
         return saved + ([] if self.plot is None else opt.save_pictures(plan, self.plot))
 
     def _typed(self, plan: Plan) -> Typed:
-        words = without(sys.argv[1:], ("--compare", "--against", "--equal"))
-        return Typed(tuple(words), own=plan.verdict.kind != "borrowed")
+        return Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
 
     def show(self, plan: Plan, comparison: PlanComparison | None = None) -> None:
         """Print the plan, and what it is compared with; save it with --output, draw it with --plot."""

@@ -18,6 +18,8 @@ MEANINGS = ("--set", "--rename", "--ignore", "--metric")
 BORROWED = ("--published", "--prior")
 NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", "--rollouts-per-batch")
 """Options with which `isocompute next` has no answer."""
+COMPARED = ("--compare", "--against", "--equal")
+"""Options that compare a plan with a configuration: of a plan's own command only."""
 VALUES = {"--json": 0, "--verbose": 0, "-v": 0, "--prior": 0, "--bounds": 2}
 """Numbers of values of options that have not one."""
 
@@ -46,12 +48,16 @@ class Typed:
 
     def instead(self, option: str) -> str:
         """The same command with another question: `--for-reward` or `--budget` with its value, quoted for a shell."""
-        gone = ("--budget", "--reward-unit", *(("--for-reward",) if "--budget" in option else ("--deadline", "--mode")))
+        gone = (
+            "--budget",
+            "--reward-unit",
+            *(("--for-reward",) if "--budget" in option else ("--deadline", "--mode", *COMPARED)),
+        )
         return f"isocompute {shlex.join(without(self.words, (*SHOWN, *gone)))} {option}"
 
     def asking(self, command: str, *options: str) -> str:
         """Another command about the same runs and budget: `next`, `allocate` or `plan`."""
-        dropped = (*SHOWN, *(NOT_NEXT if command == "next" else ()))
+        dropped = (*SHOWN, *COMPARED, *(NOT_NEXT if command == "next" else ()))
         # A pilot is designed by the law that the plan borrows; with runs no law is borrowed.
         dropped = dropped if command == "next" and not options else (*dropped, *BORROWED)
         words = without(self.words, dropped if self.own else (*dropped, "--fits"))

@@ -46,7 +46,7 @@ class SavedConfig:
     batch: Said | None = None
     """Rollouts per batch on each device, if the file gives only those, and not on how many devices."""
     rollouts: Said | None = None
-    """Rollouts of one batch over all devices, n times B_p, if the file does not say n."""
+    """Rollouts of one batch over all devices, n times B_p, if the file does not say both."""
     generated: Said | None = None
     """Rollouts that are generated at a time, if a filter may generate several times for one batch."""
     keys: Mapping[str, Any] = field(default_factory=dict[str, Any])

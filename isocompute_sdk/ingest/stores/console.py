@@ -387,11 +387,8 @@ _MARKS = (b"{'loss'", b"'reward': ", b"'epoch': ")
 
 def prints_rows(path: Path) -> bool:
     """Whether a file holds rows of a Trainer; it is only searched, not read line by line."""
-    try:
-        with open_bytes(path) as file:
-            while part := file.read(1 << 24):
-                if any(mark in part for mark in _MARKS):
-                    return True
-    except RecordError:
-        return False
+    with suppress(RecordError), open_bytes(path) as file:
+        while part := file.read(1 << 24):
+            if any(mark in part for mark in _MARKS):
+                return True
     return False

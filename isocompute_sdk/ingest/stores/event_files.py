@@ -23,6 +23,7 @@ from isocompute_sdk.ingest.attempts import in_order
 from isocompute_sdk.ingest.formats.log_format import Attempt, RunLog, ScalarSeries
 from isocompute_sdk.ingest.paths import EVENT_MARK
 from isocompute_sdk.ingest.tables import Damage, open_bytes
+from isocompute_sdk.phrases import counted
 
 _HEADER, _FOOTER = struct.Struct("<QI"), struct.Struct("<I")
 _LONG_RECORD = 4096
@@ -126,7 +127,7 @@ def _read(path: Path, file: BinaryIO, only_beginning: bool) -> EventFile | None:
         for tag, (steps, walls, values) in columns.items()
     }
     kept = sum(len(one.step_T) for one in series.values())
-    notes = tuple(damage.notes(path, f"{kept:,} values"))
+    notes = tuple(damage.notes(path, counted(kept, "value")))
     return EventFile(Attempt(path, series, started or 0.0, purge_step, notes), arguments)
 
 

@@ -290,16 +290,11 @@ def settings_in(words: Sequence[str]) -> dict[str, Any]:
     for i, word in enumerate(words):
         match = re.fullmatch(r"(?:--|\+\+?|~)?([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL)
         if match:
-            found[_key(match[1])] = scalar(match[2])
+            found[match[1].replace("-", "_")] = scalar(match[2])
         elif re.fullmatch(r"--[A-Za-z_][\w.-]*", word):
             value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
-            found[_key(word[2:])] = scalar(value) if isinstance(value, str) else value
+            found[word[2:].replace("-", "_")] = scalar(value) if isinstance(value, str) else value
     return found
-
-
-def _key(word: str) -> str:
-    """The name of a flag, which may be spelt with hyphens."""
-    return word.replace("-", "_")
 
 
 def scalar(text: str) -> str | int | float | bool:

@@ -30,6 +30,7 @@ from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
 from isocompute_sdk.ingest.tables import Damage, open_bytes
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import counted
 
 MAGIC = b":W&B\xe1\xbe\x00"
 """A file starts with this; it is part of the first block."""
@@ -165,7 +166,7 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
     if not found.started and TIMESTAMP in found.columns:
         found.started = found.columns[TIMESTAMP].values[0]
     found.name = found.name or found.run_id
-    found.notes = tuple(damage.notes(path, f"{found.rows:,} rows"))
+    found.notes = tuple(damage.notes(path, counted(found.rows, "row")))
     return found
 
 

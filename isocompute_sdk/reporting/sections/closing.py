@@ -81,7 +81,7 @@ def provenance(material: Material) -> Section:
         if fits.runs is not None:
             rows.append(("SHA-256 of the runs", digest_of(fits.runs)))
     if plan is not None:
-        rows.append(("SHA-256 of the plan", str(plan.to_dict(with_fits=False)["digest"])))
+        rows.append(("SHA-256 of the plan", str(plan.to_dict()["digest"])))
     if material.audit is not None:
         rows.append(("SHA-256 of the audit", str(material.audit.to_dict()["digest"])))
     asked = ", ".join(f"{name} = {value}" for name, value in sorted(material.options.items()) if value is not None)

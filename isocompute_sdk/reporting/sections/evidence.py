@@ -118,7 +118,8 @@ def how_sure(material: Material) -> Section:
     if material.flat:
         blocks.append(Missing("No run rises beyond noise, so there is no prediction to test."))
     elif fits is None or known is None:
-        blocks.append(Missing("None of this was tested on your own runs.", material.with_runs))
+        # An audit says itself what it tested.
+        blocks += [Missing("None of this was tested on your own runs.", material.with_runs)] * (audit is None)
     elif known.backtest is None:
         blocks.append(
             Missing("No backtest: hiding the end of these runs leaves too few evaluations. Evaluate more often.")

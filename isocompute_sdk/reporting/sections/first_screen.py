@@ -228,7 +228,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     """Cost in the budget's unit, dollars and days; the number that is missing where they are not known."""
     unit, asked = plan.budget.unit, plan.evaluation
     number = len(asked.steps(plan.approved_steps))
-    problems = "all problems" if asked.n_problems is None else f"{asked.n_problems} problems"
+    problems = "all problems" if asked.n_problems is None else counted(asked.n_problems, "problem")
     evaluations = f"{counted(number, 'evaluation')} of {problems} x {asked.samples}"
     if unit in ("rollouts", "tokens"):
         added = say.amount(number * samples_per_evaluation(asked), "rollouts")
@@ -369,6 +369,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
         if fallen:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
+    texts += [note.message for note in plan.notes if note.code == "decline-within-budget"]
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"

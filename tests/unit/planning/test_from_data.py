@@ -183,6 +183,7 @@ def test_the_smallest_budget_printed_is_one_that_works(fitted: Fits) -> None:
         ({"evaluation_share": "a"}, "evaluation_share = 'a'"),
         ({"evaluation_share": float("nan")}, "evaluation_share = nan"),
         ({"evaluation_share": 0.0}, r"evaluation_share = 0\.0"),
+        ({"deadline": "Friday"}, "received deadline"),
         ({"update_steps": 19}, "update_steps = 19.*20.*10"),
         ({"update_steps": 19, "min_update_steps": 50}, "update_steps = 19.*min_update_steps = 50"),
     ],

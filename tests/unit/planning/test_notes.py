@@ -53,6 +53,10 @@ CASES: dict[str, tuple[Case, Case]] = {
         lambda s: easy(model="meta/llama", allow_other_model=True).allocate("3M"),
         lambda s: easy(model="qwen2.5-7b-instruct").allocate("3M"),
     ),
+    "context-taken-for-granted": (
+        lambda s: Planner(replace(s["data"], model=None), model="meta/llama").allocate("3M"),
+        lambda s: Planner(replace(s["data"], model="llama"), model="meta/llama").allocate("3M"),
+    ),
     "extrapolation-beyond-3x": (
         lambda s: Planner(s["data"]).allocate("70M", spend="all"),
         lambda s: Planner(s["data"]).allocate("59M", spend="all"),
@@ -135,6 +139,15 @@ def test_a_note_is_given_when_it_is_due_and_only_then(code: str, source: dict[st
     assert note.message
     assert note.severity in ("info", "warning")
     assert found(undue(source), code) == []
+
+
+def test_runs_predict_for_the_model_that_is_named_unless_they_state_another(source: dict[str, Fits]) -> None:
+    rewards = {
+        theirs: Planner(replace(source["data"], model=theirs), model="meta/llama").allocate("3M").predicted_reward
+        for theirs in (None, "meta/llama", "qwen")
+    }
+    assert rewards[None] == rewards["meta/llama"] is not None
+    assert rewards["qwen"] is None
 
 
 def test_no_note_of_the_planner_is_left_out_here(repository: Path) -> None:

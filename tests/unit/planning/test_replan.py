@@ -168,7 +168,11 @@ def test_a_healthy_rising_run_goes_on() -> None:
     found = planner(runs).replan(runs, 200_000, checkpoints=saved(100, 140))
     assert found.onset is None
     assert found.follow == "go-on"
-    assert found.commands() == ()
+    # Where the run has ended, another one goes on from its checkpoint.
+    launch, start = found.commands()
+    assert "/runs/mine/checkpoint-140" in launch
+    assert start == "bash go-on.sh"
+    assert planner(runs).replan(runs, 200_000).commands() == ()
 
 
 def test_a_flat_run_stops_unless_something_is_expected_to_gain() -> None:

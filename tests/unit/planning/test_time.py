@@ -105,6 +105,8 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
         Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate(Budget(gpu_hours=30), rollouts_per_batch=4096)
     free = Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate("300k", spend="all")
     assert "throughput-extrapolated" not in codes(free)
+    one = Planner(fits, Hardware(gpus=1), RECIPE, SLOW.replace(gpu_exponent=None)).allocate(Budget(gpu_hours=30))
+    assert not any("1 GPUs" in note.message for note in one.notes)
 
 
 def test_pilots_keep_to_the_batches_whose_seconds_are_known(fits: Fits) -> None:

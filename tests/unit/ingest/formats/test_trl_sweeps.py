@@ -102,6 +102,7 @@ def test_a_table_of_several_n_is_asked_for_its_completions(tmp_path: Path) -> No
     with pytest.raises(RecordError) as refused:
         RunSet.read(path)
     assert refused.value.options == ("--set rollouts_per_batch=R",)
+    assert "--set problems_per_batch=BP" in str(refused.value.shell_hint)
     assert [run.problems_per_batch for run in RunSet.read(path, rollouts_per_batch=64).runs()] == [16, 8]
 
 

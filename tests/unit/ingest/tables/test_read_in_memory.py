@@ -48,11 +48,17 @@ def wandb() -> Rows:
     ]
 
 
+def chart() -> Rows:
+    """A chart of W&B: a column for each run."""
+    return [{"Step": i, "sun-1 - val/acc": 0.3 + i / 99, "sea-2 - val/acc": 0.4 + i / 99} for i in range(10)]
+
+
 TABLES: dict[str, tuple[Callable[[], Rows], dict[str, Any]]] = {
     "own": (own, {}),
     "renamed": (own, {"rename": {"num_generations": "n"}, "ignore": ["note"], "metric": "avg@4"}),
     "trl": (trl, {"set": {"group_size": 8, "problems_per_batch": 16}}),
     "wandb": (wandb, {"set": {"group_size": 8, "problems_per_batch": 16}}),
+    "chart": (chart, {"set": {"group_size": 8, "problems_per_batch": 16}}),
 }
 
 

@@ -111,6 +111,11 @@ def test_the_first_update_of_a_log_under_another_name_counts(tmp_path: Path) -> 
             assert not found.readable
             with pytest.raises(RecordError, match=r"= (4 x 50 = 200|3|7) .* 128"):
                 RunSet.read(path, set=given)
+        with pytest.raises(RecordError, match="group_size: received 0"):
+            diagnose(path, set={"group_size": 0})
+        # A size in a column that is none is a finding too.
+        (found,) = diagnose(write(rows.assign(n=8.5), tmp_path, "jsonl").rename(tmp_path / f"half-{name}")).runs[-1:]
+        assert "8.5" in found.problems[0]
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.__name__)
