@@ -53,11 +53,8 @@ def problem(
 
 def close_match(name: str, known: Iterable[str]) -> str | None:
     """The known name that `name` was probably meant to be, or None."""
-    names = list(known)
-    other = OTHER_NAMES.get(name.lower())
-    if other in names:
-        return other
-    return close(name, names)
+    names, other = list(known), OTHER_NAMES.get(name.lower())
+    return other if other in names else close(name, names)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str | None:
