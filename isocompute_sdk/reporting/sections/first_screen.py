@@ -369,7 +369,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
         if fallen:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
-    texts += [note.message for note in plan.notes if note.code == "decline-within-budget"]
+    texts += [note.message for note in plan.notes if note.code in ("decline-within-budget", "training-reward-only")]
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
