@@ -99,6 +99,8 @@ def at_check(plan: Plan, outcome: Comparison, runs: RunSet) -> str:
     at = min(int(np.searchsorted(run.step_T, approval.step)), len(run.step_T) - 1)
     value = float(run.value_T[at])
     text = f"check at step {approval.step:,}: measured {outcome.metric} {value:.3f} at step {run.step_T[at]:,.0f}"
+    if approval.expected is not None:
+        text += f", expected {approval.expected:.3f}"
     if approval.lowest is None:
         return text
     return f"{text}; below {approval.lowest:.3f} it was to stop: {'passed' if value >= approval.lowest else 'failed'}"

@@ -187,7 +187,7 @@ def _before(plan: Plan, gpus: int | None) -> Iterator[str]:
     if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
-    if plan.throughput is None and "gpus" not in plan.hardware.model_fields_set and gpus is None:
+    if plan.gpus_assumed and gpus is None:
         yield f"GPUs not given, {plan.gpus} assumed: set yours with --gpus NUMBER"
 
 

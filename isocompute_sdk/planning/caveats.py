@@ -237,7 +237,7 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int, seen
         "decline-within-budget",
         "warning",
         f"At n = {n} rewards begin to fall at about C = {short(onset)}{ahead} (with probability "
-        f"{chance_text(chance)} before the budget is spent): from there on more compute buys nothing at this n, and "
+        f"{chance_text(chance)} before the budget is spent): if they do, more compute then buys nothing at this n; "
         f"predictions are those of the best checkpoint.{went_on} {other}, more training problems or a KL penalty can "
         "delay this; keep checkpoints and watch training against validation reward.",
         {"group_size": n, "onset": onset, "probability": chance},

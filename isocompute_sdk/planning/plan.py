@@ -191,6 +191,12 @@ class Plan(Sized, Saved):
         return float(self.costs["tokens"] if in_tokens else self.rollouts)
 
     @property
+    def gpus_assumed(self) -> bool:
+        """Whether nobody said how many GPUs there are: neither the throughput, the hardware nor the budget."""
+        stated = self.throughput, self.hardware, self.budget
+        return all(one is None or "gpus" not in one.model_fields_set for one in stated)
+
+    @property
     def gains_nothing(self) -> bool:
         """Whether it is predicted to reach, as rewards are shown, less than `Tolerances.small` above a run so far."""
         return self.gain is not None and self.gain.shown < self.tolerances.small
@@ -519,9 +525,7 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
         return []
     units = [unit for unit in UNITS if unit in plan.costs]
     together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU{'s' if plan.gpus > 1 else ''}"]
-    if plan.throughput is not None and not {"gpus"} & (
-        plan.throughput.model_fields_set | plan.hardware.model_fields_set | plan.budget.model_fields_set
-    ):
+    if plan.gpus_assumed:
         together[0] += " (assumed: --gpus (hardware=))"
     evaluations = amount_text(plan.breakdown["evaluation"]["gpu_hours"], "gpu_hours")
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])

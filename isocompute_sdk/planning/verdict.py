@@ -197,7 +197,7 @@ def approval_of(plan: Plan) -> Approval:
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
     pass. Without one, beyond `FAR`, and where its n was not run (then half of it at most), the plan is approved up to
     the first check only. The largest run is that of its n, or of the nearest that was run. Where a run of its n fell,
-    the check is at twice the compute at which that was best.
+    the part ends at twice the compute at which that run was best.
     """
     if against := _against(plan):
         return Approval("do-not", against)
@@ -208,7 +208,7 @@ def approval_of(plan: Plan) -> Approval:
         return Approval("approve", "nothing speaks against it")
     far = two_digits(far)
     if (past := _past_fall(plan, fits)) is not None:
-        return past if far <= FAR else _part(plan, past)
+        return past
     return _by_reach(plan, fits, far)
 
 
@@ -282,9 +282,9 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
 
 
 def _past_fall(plan: Plan, fits: Fits) -> Approval | None:
-    """A check past the compute at which a run of the plan's n was best before it fell; None without one."""
+    """The part of a plan up to a check past the fall of a run of its n; None without such a run."""
     found = [
-        (float(best["rollouts"]), f"{run}, a run of this n, {FELL[FALLS[note.code]]}")
+        (float(best["rollouts"]), f"a run of this n, {run}, {FELL[FALLS[note.code]]}")
         for note in fits.notes
         if note.code in FALLS
         for run, best in note.data["runs"].items()
@@ -292,7 +292,10 @@ def _past_fall(plan: Plan, fits: Fits) -> Approval | None:
     ]
     best, told = min(found, default=(np.inf, ""))
     share = CHECK_AT * best / plan.rollouts
-    return Approval("check", f"{told} after C = {short(best)}", *_check(plan, share)) if share <= 1.0 - LAST else None
+    if share > 1.0 - LAST:
+        return None
+    reason = f"{told} after C = {short(best)}; what is expected holds if that does not happen again"
+    return _part(plan, Approval("check", reason, *_check(plan, share)))
 
 
 def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:

@@ -248,7 +248,7 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
         arrow = {"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", (x, 0.0), xytext=(0, 13), arrowprops=arrow, **how)
     text = f"to {min(low for _, low, _ in falls):.2f}"
-    text = text if len(falls) == 1 else f"{len(falls)} fall\n{text}"
+    text = text if len(falls) == 1 else f"{len(falls)} lines\n{text}"
     first = min(x for x, *_ in falls)
     side = "left" if _share(ax, first, bottom)[0] < 0.3 else "center"
     white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}

@@ -31,7 +31,7 @@ _SPAN_HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 def hours_until(text: str, now: datetime | None = None) -> float:
-    """Hours from now to a deadline as people write it: `36h`, `3 days`, `Friday`, `2026-12-04`, `2026-12-04 09:00`.
+    """Hours from now to a deadline as people write it: `36h`, `3 days`, `Friday`, `Friday 09:00`, `2026-12-04 09:00`.
 
     A day without a time ends at its 18:00, local time; a weekday is the next one to come.
 
@@ -43,24 +43,25 @@ def hours_until(text: str, now: datetime | None = None) -> float:
         PydanticCustomError: another text, or a time that is past.
     """
     now = datetime.now().astimezone() if now is None else now
-    span, word = _SPAN.fullmatch(text), text.strip().lower()
+    span, (word, _, clock) = _SPAN.fullmatch(text), text.strip().lower().partition(" ")
     if span is not None:
         return float(span["number"]) * _SPAN_HOURS[span["unit"][0].lower()]
     matching = [i for i, name in enumerate(_DAYS) if len(word) >= 3 and name.startswith(word)]
-    if matching or word in ("today", "tomorrow"):
-        ahead = (matching[0] - now.weekday()) % 7 if matching else int(word == "tomorrow")
-        end = datetime.combine(now.date() + timedelta(days=ahead), END_OF_DAY)
-        if matching and end <= now.replace(tzinfo=None):
-            end += timedelta(days=7)
-    else:
-        try:
+    try:
+        if matching or word in ("today", "tomorrow"):
+            ahead = (matching[0] - now.weekday()) % 7 if matching else int(word == "tomorrow")
+            ends = time.fromisoformat(clock.strip()) if clock else END_OF_DAY
+            end = datetime.combine(now.date() + timedelta(days=ahead), ends)
+            if matching and end <= now.replace(tzinfo=None):
+                end += timedelta(days=7)
+        else:
             end = datetime.fromisoformat(text.strip())
             if len(text.strip()) <= len("2026-12-04"):
                 end = datetime.combine(date.fromisoformat(text.strip()), END_OF_DAY)
-        except ValueError:
-            raise problem(
-                accepted="hours, or a text such as '36h', '3 days', 'Friday', '2026-12-04', '2026-12-04 09:00'"
-            ) from None
+    except ValueError:
+        raise problem(
+            accepted="hours, or a text such as '36h', '3 days', 'Friday', 'Friday 09:00', '2026-12-04 09:00'"
+        ) from None
     hours = (end.astimezone() - now).total_seconds() / 3600.0
     if hours <= 0:
         raise problem(message=f"received {show(text)}, which is past; now: {now:%A %Y-%m-%d %H:%M}")

@@ -42,8 +42,11 @@ def why(material: Material) -> Section:
     if plan is not None and plan.alternatives:
         blocks.append(_every_n(material, plan))
     if not blocks:
-        text = "There are no reward curves here: published laws have none, and a saved audit keeps none."
-        blocks.append(Missing(text, material.with_runs))
+        if fits is None and material.runs is not None:
+            blocks.append(Missing("There are no reward curves here: these runs are not fitted."))
+        else:
+            text = "There are no reward curves here: published laws have none, and a saved audit keeps none."
+            blocks.append(Missing(text, material.with_runs))
     what = "every run" if plan is None and audit is not None else "every other n"
     curves = "the reward curves, and " if any(isinstance(block, Picture) for block in blocks) else ""
     return Section("why", f"Why: {curves}{what}", tuple(blocks))

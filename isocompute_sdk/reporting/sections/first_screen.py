@@ -141,13 +141,14 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
         ),
         "check": (
             "Approve with a check",
-            f"if the plan costs more than {NO_CHECK} x the largest run at its n, or goes past the fall of one: "
-            "stop if the evaluation named measures less than is said there, as one run in ten does by chance",
+            f"if the plan costs more than {NO_CHECK} x the largest run at its n: stop if the evaluation named measures "
+            "less than is said there, as one run in ten does by chance",
         ),
         "part": (
             "Approve up to a step",
             "if that check would have to let rewards pass that are below the best run, or the plan costs more than "
-            f"{FAR:g} x the largest run at any n, or nothing was run at its n (half of the plan at most)",
+            f"{FAR:g} x the largest run at any n, or goes past the fall of a run of its n, or nothing was run at its n "
+            "(half of the plan at most)",
         ),
         "approve": ("Approve", "otherwise"),
     }
@@ -369,7 +370,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
         if fallen:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
-    texts += [note.message for note in plan.notes if note.code == "decline-within-budget"]
+    texts += [note.message for note in plan.notes if note.code in ("decline-within-budget", "training-reward-only")]
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
@@ -380,6 +381,8 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if "learning_rate" in plan.assumed:
         rate = f"learning_rate = {plan.learning_rate:.3g} (give yours with --recipe-value learning_rate=RATE)"
         settings.insert(0, rate)
+    if plan.gpus_assumed and plan.wall_hours is not None:
+        settings.append(f"{counted(plan.gpus, 'GPU')} (give yours with --gpus NUMBER)")
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     known = plan.passport

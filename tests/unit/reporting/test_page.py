@@ -334,14 +334,17 @@ def campaign_folder(folder: Path, fits: Fits, plan: Plan | None) -> Path:
 
 
 def test_a_campaign_is_planned_with_its_own_settings(fits: Fits, tmp_path: Path) -> None:
-    planner = Planner(fits, model="tiny")
-    plan = planner.allocate(3e6, n_problems=6000, spend="all")
+    planner = Planner(fits)
+    plan = planner.allocate(3e7, n_problems=6000, spend="all")
     found = gather(campaign_folder(tmp_path, fits, plan), Asked())
     assert found.options["spend"] == "all"
     assert found.plan == plan
     one = found.ladder[-2]
     again = planner.allocate(one.budget.amount, n_problems=6000, spend="all")
     assert budgets.numbers(one)[:6] == budgets.numbers(again)[:6]
+    assert found.plan is not None
+    assert found.plan.approval is not None
+    assert found.plan.approval.kind != "do-not"
     (script,) = [block for block in blocks(build(found), "launch") if isinstance(block, Script)]
     assert script.label.startswith("torch")
 

@@ -202,7 +202,15 @@ NOON = datetime(2026, 11, 24, 12).astimezone()
 
 @pytest.mark.parametrize(
     ("text", "hours"),
-    [("36h", 36), ("3 days", 72), ("Friday", 78), ("tue", 6), ("tomorrow", 30), ("2026-12-01", 174)],
+    [
+        ("36h", 36),
+        ("3 days", 72),
+        ("Friday", 78),
+        ("Friday 09:00", 69),
+        ("tue", 6),
+        ("tomorrow", 30),
+        ("2026-12-01", 174),
+    ],
 )
 def test_a_deadline_is_a_span_a_weekday_or_a_date_at_its_18_hours(text: str, hours: float) -> None:
     assert hours_until(text, NOON) == hours
