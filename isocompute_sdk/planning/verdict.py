@@ -346,6 +346,8 @@ def _against(plan: Plan) -> str:
     assert fits is not None, "a new plan holds its fits"
     if fits.flat_runs is not None or (verdict.kind == "borrowed" and (first is None or first.runs)):
         return verdict.sentence
+    if fits.passport is not None and plan.problems_per_batch in fits.passport.unstable_problems_per_batch:
+        return f"half of the runs at B_p = {plan.problems_per_batch} or more collapsed: change the recipe first"
     # Where runs that would decide n are not worth their cost, the plan is the best use of the budget.
     against = verdict.sentence if verdict.kind == "undecided" and first is None else ""
     cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"

@@ -136,8 +136,9 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
     rows = {
         "do-not": (
             "Do not approve",
-            "if a run should come first, no reward rises, the plan or its last half gains under "
-            f"{plan.tolerances.small:.3g}, or n is undecided and, with M or the batch fixed, no pilot run was weighed",
+            "if a run should come first, no reward rises, half of the runs at its B_p or more collapsed, the plan or "
+            f"its last half gains under {plan.tolerances.small:.3g}, or n is undecided and, with M or the batch fixed, "
+            "no pilot run was weighed",
         ),
         "check": (
             "Approve with a check",

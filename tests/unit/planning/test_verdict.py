@@ -583,3 +583,9 @@ def test_a_plan_whose_n_collapsed_in_a_run_is_checked_soon_after_that_place() ->
         # The runs go on to 600,000.
         assert (at <= 2 * 203_000) is collapses
         assert plan.approval.kind == "part" or not collapses
+    # Where they all collapse, another run with their recipe is no plan.
+    every = iso.read(frame.with_columns(value=pl.when(pl.col("rollouts") > 200_000).then(0.01).otherwise("value")))
+    approval = Planner(iso.fit(every)).allocate("3M").approval
+    assert approval is not None
+    assert approval.kind == "do-not"
+    assert "collapsed" in approval.reason
