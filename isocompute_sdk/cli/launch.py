@@ -94,11 +94,13 @@ def launch(
         "gpus": gpus,
         **({} if seed is None else {"seed": seed}),
     }
+    # A changed plan states what was assumed for it.
+    assumed = gpus is None and loaded.gpus_assumed
     options = opt.assignments(option, "--option")
     run = api.run_spec(chosen, backend, **where, **options)
     if overrides or against is not None:
         # Standard output holds what is appended to a command.
-        print("".join(f"{line}\n" for line in _before(chosen, gpus)), end="", file=sys.stderr)
+        print("".join(f"{line}\n" for line in _before(chosen, gpus_assumed=assumed)), end="", file=sys.stderr)
         _show_existing(chosen, run, overrides=overrides, against=against, json=json)
         return
     text = api.launch_script(chosen, backend, **where, **options)
@@ -121,7 +123,7 @@ def launch(
         return
     told = [
         *_by_hand(loaded, chosen),
-        *_before(chosen, gpus),
+        *_before(chosen, gpus_assumed=assumed),
         *["recipe where it differs, runs | plan | script:"] * bool(unlike),
     ]
     sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
@@ -175,7 +177,7 @@ def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
     return PLACEHOLDER if model is None and plan.model is None and not asked else model
 
 
-def _before(plan: Plan, gpus: int | None) -> Iterator[str]:
+def _before(plan: Plan, *, gpus_assumed: bool) -> Iterator[str]:
     """Why the plan is not approved, its check, and what it trains with that neither the runs nor a person gave."""
     from isocompute_sdk.planning.plan import assumed_values
 
@@ -187,7 +189,7 @@ def _before(plan: Plan, gpus: int | None) -> Iterator[str]:
     if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
-    if plan.gpus_assumed and gpus is None:
+    if gpus_assumed:
         yield f"GPUs not given, {plan.gpus} assumed: set yours with --gpus NUMBER"
 
 
