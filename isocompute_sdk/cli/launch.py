@@ -94,13 +94,11 @@ def launch(
         "gpus": gpus,
         **({} if seed is None else {"seed": seed}),
     }
-    # A changed plan states what was assumed for it.
-    assumed = gpus is None and loaded.gpus_assumed
     options = opt.assignments(option, "--option")
     run = api.run_spec(chosen, backend, **where, **options)
     if overrides or against is not None:
         # Standard output holds what is appended to a command.
-        print("".join(f"{line}\n" for line in _before(chosen, gpus_assumed=assumed)), end="", file=sys.stderr)
+        print("".join(f"{line}\n" for line in _before(loaded, chosen, gpus)), end="", file=sys.stderr)
         _show_existing(chosen, run, overrides=overrides, against=against, json=json)
         return
     text = api.launch_script(chosen, backend, **where, **options)
@@ -122,8 +120,7 @@ def launch(
         emit_json({**found, "path": None if dry_run else str(script)})
         return
     told = [
-        *_by_hand(loaded, chosen),
-        *_before(chosen, gpus_assumed=assumed),
+        *_before(loaded, chosen, gpus),
         *["recipe where it differs, runs | plan | script:"] * bool(unlike),
     ]
     sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
@@ -177,10 +174,12 @@ def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
     return PLACEHOLDER if model is None and plan.model is None and not asked else model
 
 
-def _before(plan: Plan, *, gpus_assumed: bool) -> Iterator[str]:
+def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
     """Why the plan is not approved, its check, and what it trains with that neither the runs nor a person gave."""
     from isocompute_sdk.planning.plan import assumed_values
 
+    if plan.approval is None and saved.approval is not None:
+        yield f"changed by hand, so not approved as it is; the saved plan: {saved.approval.label}"
     yield from map(_in_a_line, _not_approved(plan))
     if plan.check:
         yield plan.check
@@ -189,14 +188,9 @@ def _before(plan: Plan, *, gpus_assumed: bool) -> Iterator[str]:
     if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
-    if gpus_assumed:
+    # A changed plan states what was assumed for it.
+    if saved.gpus_assumed and gpus is None:
         yield f"GPUs not given, {plan.gpus} assumed: set yours with --gpus NUMBER"
-
-
-def _by_hand(saved: Plan, changed: Plan) -> Iterator[str]:
-    """That nothing approves a plan whose numbers a person changed."""
-    if changed.approval is None and saved.approval is not None:
-        yield f"changed by hand, so not approved as it is; the saved plan: {saved.approval.label}"
 
 
 def _not_approved(plan: Plan) -> list[Note]:
