@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -34,6 +35,7 @@ DATA, FILE = (".jsonl", ".ndjson", ".json", ".parquet", ".csv"), "PROBLEMS.jsonl
 """Suffixes of files of problems, and the word that stands for one in a command."""
 PLAN = "next-plan.json"
 """What the runs to make first are launched from: plan.json is that of the whole budget."""
+_MADE = re.compile(r"next-(\d+)")
 EVALUATIONS = 10
 """Fewest evaluations of a run, which is made for them. The share that plans keep for them leaves a short run one."""
 
@@ -156,9 +158,11 @@ def _scripts(
     yield from ("scripts:", typed.saving(PLAN))
     yield from _launches(first, paths, checkpoints, fits, model_option(model))
     if fitting.map is None and not is_saved:
-        folders = [f"next-{number}" for number in range(1, len(first.runs) + 1)]
+        made = _first_number(paths)
+        folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
         # What the new runs record is the file.
-        pooled = ["--pool train_data"] * bool(_named_data(fits)) + ["--pool unstated"] * bool(unknown)
+        wanted = ["train_data"] * bool(_named_data(fits)) + ["unstated"] * bool(unknown)
+        pooled = [f"--pool {name}" for name in wanted if name not in (fitting.pool or ())]
         before = budget.spent or {}
         spent = {**before, "pilot": before.get("pilot", 0.0) + first.cost}
         paid = [f"--spent {name}={f'{amount:.2f}'.rstrip('0').rstrip('.')}" for name, amount in spent.items()]
@@ -224,6 +228,11 @@ def _write(path: Path, found: NextRuns | PilotDesign, first: NextRuns, study: St
     files.write_text(path, dump_spec(study.replace(runs=(*kept, *(run.allocation for run in first.runs)))))
 
 
+def _first_number(paths: Sequence[Path]) -> int:
+    """Number of the first folder `next-K`, behind those of earlier rounds."""
+    return 1 + max((int(found[1]) for path in paths if (found := _MADE.fullmatch(path.name))), default=0)
+
+
 def _launches(
     first: NextRuns, paths: Sequence[Path], named: Sequence[Path], fits: Fits | None, model: str
 ) -> Iterator[str]:
@@ -252,7 +261,7 @@ def _launches(
             same += f" --train-data {FILE}"
         elif len(data) == 1:
             same += f" --train-data {quote(str(data[0]))}"
-    for number, run in enumerate(first.runs, start=1):
+    for number, run in enumerate(first.runs, start=_first_number(paths)):
         steps, start = run.update_steps, model
         anew = f"the {steps:,} steps from the start, {run.allocation.rollouts:,} rollouts in all"
         if run.continues is not None:

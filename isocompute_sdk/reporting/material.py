@@ -146,7 +146,18 @@ class Material:
     @property
     def with_runs(self) -> str:
         """The command that plans the same budget, or any, from runs."""
-        return f"isocompute allocate RUNS {'--budget 3M' if self.plan is None else budget_option(self.plan.budget)}"
+        plan = self.plan
+        asked = ["--budget 3M"] if plan is None else [budget_option(plan.budget), *speed_options(plan)]
+        return " ".join(["isocompute allocate RUNS", *self._measured, *asked])
+
+    @property
+    def _measured(self) -> list[str]:
+        """Options that say which metric of RUNS is meant, and its range; none of borrowed laws."""
+        fits = self.fits
+        if fits is None or fits.method not in FITTED:
+            return []
+        bounds = [] if fits.bounds == (0.0, 1.0) else ["--bounds {:.10g} {:.10g}".format(*fits.bounds)]
+        return [f"--metric {quote(fits.metric)}", *bounds]
 
     def asking(self, *options: str, command: str = "allocate") -> str:
         """The command that plans the same runs with everything that was asked for but the budget, or another one."""
@@ -171,14 +182,16 @@ class Material:
         borrowed = "" if fits is None else laws.get(fits.method, "")
         model = f"--model {quote(plan.model)}" if borrowed and plan.model is not None else ""
         # A saved plan holds no runs.
-        words = ["isocompute next", borrowed or "RUNS", budget, model, *speed_options(plan)]
+        words = ["isocompute next", borrowed or "RUNS", *self._measured, budget, model, *speed_options(plan)]
         return " ".join(word for word in words if word)
 
     def instead(self, option: str) -> str:
         """The command with another budget or reward."""
         if self.saved_plan is None:
             return self.asking(option)
-        return self.again(option) if option.startswith("--budget") else f"isocompute allocate RUNS {option}"
+        if option.startswith("--budget"):
+            return self.again(option)
+        return " ".join(["isocompute allocate RUNS", *self._measured, option])
 
     def again(self, *options: str) -> str:
         """The command that makes this page, with everything that was asked for; `options` replace those of their name.

@@ -74,6 +74,8 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
         rows = [f"r{n},{n},32,{m},{0.3 + 0.1 * m / steps:.3f}\n" for m in range(0, steps + 1, 5)]
         (tmp_path / f"next-{number}").mkdir()
         (tmp_path / f"next-{number}" / "runs.csv").write_text("run,n,B_p,step,avg@4\n" + "".join(rows))
+    # They are paid for.
+    assert "--spent pilot=" in again
     ok(isocompute(*shlex.split(again)))
 
 
@@ -164,4 +166,8 @@ def test_settings_that_the_runs_do_not_record_are_named_and_the_pilot_is_trained
         (tmp_path / f"next-{number}").mkdir()
         lines = "".join(f"new-{number},64,{step},{0.35 + step / 1000},{said}\n" for step in range(0, 120, 8))
         (tmp_path / f"next-{number}" / "runs.csv").write_text(f"run,n,step,avg@4,{names}\n{lines}")
-    ok(isocompute(*shlex.split(again)))
+    second = ok(isocompute(*shlex.split(again))).stdout
+    # The folders of the next round lie behind those of this one, and nothing is named twice.
+    assert re.findall(r"--output-dir next-(\d+)", second) == ["2"]
+    (third,) = re.findall(r": isocompute (next .*next-2.*)$", second, re.MULTILINE)
+    assert third.count("--pool unstated") == third.count("next-1") == third.count("next-2") == 1
