@@ -149,6 +149,8 @@ def launch(
 
 def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
     """What to type to start the script, which needs its files; and at its check or the end of what is approved."""
+    from isocompute_sdk.reporting.wording import bounds_words
+
     yield ("to train it anyway" if _not_approved(plan) else "next") + start
     approval, trained = plan.approval, plan.approved_steps
     checked = approval.step if approval is not None and approval.kind == "check" and approval.step else trained
@@ -156,9 +158,8 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
         remaining, when = rest * plan.rollouts_per_batch, "then, whether to go on"
         if checked < trained:
             when = f"at step {checked:,}, unless it is to stop there, what lies ahead"
-        low, high = (0, 1) if plan.fits is None else plan.fits.bounds
-        bounds = "" if (low, high) == (0, 1) else f" --bounds {low:.10g} {high:.10g}"
-        yield f"{when}: isocompute forecast {quote(output_dir)}{bounds} --remaining {remaining}"
+        words = ["isocompute forecast", quote(output_dir), *bounds_words(plan.fits), f"--remaining {remaining}"]
+        yield f"{when}: {' '.join(words)}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:

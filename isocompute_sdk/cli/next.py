@@ -165,7 +165,7 @@ def _scripts(
         pooled = [f"--pool {name}" for name in wanted if name not in (fitting.pool or ())]
         before = budget.spent or {}
         spent = {**before, "pilot": before.get("pilot", 0.0) + first.cost}
-        paid = [f"--spent {name}={f'{amount:.2f}'.rstrip('0').rstrip('.')}" for name, amount in spent.items()]
+        paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
         asked = replace(typed, words=tuple(without(typed.words, ("--spent",))))
         yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
 

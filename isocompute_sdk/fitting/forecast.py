@@ -209,18 +209,18 @@ class Forecast(Saved):
             none = f"best so far: {kept}; no checkpoint was found on disk"
             lines.append(f"  keep: {kept}, {keep.path}" if keep.path else f"  {none}")
         best = "best checkpoint" if self.card.keep.path else "best from now on"
-        for one in self.ahead if told else ():
-            lines.append(
+        if told:
+            lines += [
                 f"  at {multiple(one.factor)}x ({one.rollouts:,.0f} rollouts): {one.reward:.3f} "
                 f"({self.level:.0%} interval {one.low:.3f} to {one.high:.3f}); {best} {one.best:.3f} "
                 f"({one.best_low:.3f} to {one.best_high:.3f})"
-            )
-        flat = [
-            *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
-            f"  by its last evaluation it has begun to fall with probability {chance_text(self.falling)}, by "
-            f"{multiple(self.ahead[-1].factor)}x with {chance_text(self.falling_ahead)}",
-        ]
-        lines += flat if told else []
+                for one in self.ahead
+            ]
+            lines += [
+                *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
+                f"  by its last evaluation it has begun to fall with probability {chance_text(self.falling)}, by "
+                f"{multiple(self.ahead[-1].factor)}x with {chance_text(self.falling_ahead)}",
+            ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
 

@@ -43,6 +43,8 @@ from isocompute_sdk.records.reward_metrics import (
     undecided,
 )
 
+Rewards = dict[str, list[tuple[str, np.ndarray[Any, Any]]]]
+"""Metric -> run and its values."""
 MIN_EVALUATIONS = 4
 """Fewer evaluations than this say little about a curve."""
 _FIELDS = {
@@ -191,17 +193,18 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
         table = found.tables[i]
         one = _measured(name, str(table.path), RunSet(table.frame).filter(run_id=name), 1, asked_for)
         findings.append(replace(one, problems=(told(of),), advice=("nothing: it is left out",), runs=None))
-    remarks = _remarks(findings)
+    rewards = _rewards(findings)
+    remarks = _remarks(findings, rewards)
     if found.unread:
         remarks.append(f"not read: {found.not_looked_at()}. Name them to try.")
     if found.rowless:
         remarks.append(f"not read: {found.rowless} .json that hold no rows, one for each evaluation")
-    verdict, question, next_ = _next(found, mapping, findings, paths)
+    verdict, question, next_ = _next(found, mapping, findings, rewards, paths)
     return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks))
 
 
 def _next(
-    found: Collection, mapping: RunMap, findings: Sequence[RunFinding], paths: Sequence[str]
+    found: Collection, mapping: RunMap, findings: Sequence[RunFinding], rewards: Rewards, paths: Sequence[str]
 ) -> tuple[Literal["ready", "question", "unusable"], str | None, str]:
     """Verdict, question and the command to give next."""
     options, words = found.options, _words(found.options)
@@ -221,7 +224,7 @@ def _next(
     if options.metric is None and (names := undecided(measured)):
         question = f"which is the reward: {' or '.join(names[:8])}? The next command takes {names[0]}."
         return "question", question, _command(paths, [*words, f"--metric {shlex.quote(names[0])}"])
-    for scales in filter(None, (two_scales(*one) for one in _rewards(findings).items())):
+    for scales in filter(None, (two_scales(*one) for one in rewards.items())):
         keep = " ".join(f"--where {shlex.quote(f'run_id={run}')}" for run in scales[1])
         question = f"on which scale is the reward? {scales[0]}. {ONE_SCALE} The next command keeps the shares."
         return "question", question, _command(paths, [*words, keep, f"--output {named_after(paths)}.parquet"])
@@ -258,7 +261,7 @@ def _words(options: Options) -> list[str]:
     ]
 
 
-def _remarks(findings: Sequence[RunFinding]) -> list[str]:
+def _remarks(findings: Sequence[RunFinding], values: Rewards) -> list[str]:
     """Whether no run can be planned from, rewards need a range, one for all, or runs differ in model or data set."""
     found: list[str] = []
     if {one.group_size for one in findings if one.runs is not None and one.readable} == {"1"}:
@@ -266,7 +269,6 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
             "n = 1 in all runs, as in PPO: a single rollout has no group to be compared with, so no n can be planned "
             "from them. isocompute status and isocompute forecast read them; a plan needs runs with n of 2 or more."
         )
-    values = _rewards(findings)
     # Those of updates show what the function can return too.
     rewards = [one for parts in _rewards(findings, TRAIN_REWARD).values() for _, one in parts]
     for metric, parts in values.items():
@@ -290,9 +292,9 @@ def _remarks(findings: Sequence[RunFinding]) -> list[str]:
     return found
 
 
-def _rewards(findings: Sequence[RunFinding], *more: str) -> dict[str, list[tuple[str, np.ndarray[Any, Any]]]]:
+def _rewards(findings: Sequence[RunFinding], *more: str) -> Rewards:
     """Metric that a fit would use -> run and its values; those of further metrics too."""
-    found: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = {}
+    found: Rewards = {}
     for one in findings:
         if one.runs is not None and one.metric is not None:
             values = one.runs.filter(metric=[one.metric, *more]).to_polars()["value"].to_numpy()

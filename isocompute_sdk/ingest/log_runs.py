@@ -366,8 +366,8 @@ def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> No
 def _refuse_contradiction(log: RunLog, found: Resolved) -> None:
     """Raise on an n, a B_p or both that cannot make the rollouts of a batch."""
     sizes = {name: found.values[name] for name in N_AND_BP if name in found.values}
-    counted, product = logged_batch(log), math.prod(sizes.values())
-    batch = found.rollouts if counted is None else Said(counted[1], f"every one logged {counted[0]} = {counted[1]}")
+    logged, product = logged_batch(log), math.prod(sizes.values())
+    batch = found.rollouts if logged is None else Said(logged[1], f"every one logged {logged[0]} = {logged[1]}")
     if batch is None or batch.value == product or (len(sizes) < 2 and batch.value % product == 0):
         return
     given = f"{' x '.join(sizes)} = {' x '.join(map(str, sizes.values()))}{f' = {product}' * (len(sizes) > 1)}"

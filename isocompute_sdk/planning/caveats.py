@@ -296,9 +296,9 @@ def gpus(throughput: Throughput, offered: tuple[int, ...]) -> Iterator[Note]:
         yield Note(
             "throughput-extrapolated",
             "warning",
-            f"The hardware offers {''.join(f'{one}, ' for one in offered[:-1])}{counted(offered[-1], 'GPU')}, and the "
-            f"throughput is for {throughput.gpus}: "
-            f"time and money are those of {throughput.gpus}. --gpu-exponent says how speed grows with GPUs.",
+            f"The hardware offers {', '.join([*map(str, offered[:-1]), counted(offered[-1], 'GPU')])}, and the "
+            f"throughput is for {throughput.gpus}: time and money are those of {throughput.gpus}. --gpu-exponent says "
+            "how speed grows with GPUs.",
             {"gpus": list(offered), "throughput_gpus": throughput.gpus},
         )
 

@@ -524,7 +524,7 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     if plan.wall_hours is None:
         return []
     units = [unit for unit in UNITS if unit in plan.costs]
-    together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {plan.gpus} GPU{'s' if plan.gpus > 1 else ''}"]
+    together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {counted(plan.gpus, 'GPU')}"]
     if plan.gpus_assumed:
         together[0] += " (assumed: --gpus (hardware=))"
     evaluations = amount_text(plan.breakdown["evaluation"]["gpu_hours"], "gpu_hours")
@@ -533,10 +533,12 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _reward(plan: Plan) -> str:
-    theirs = None if plan.fits is None or not plan.fits.curves else plan.fits.model
-    text = f"not predicted: {f'the runs are of {theirs}' if theirs else 'no reward curve for this n, model and metric'}"
     if plan.predicted_reward is not None:
         text = f"{plan.predicted_reward:.3f}, mean of runs"
+    elif plan.fits is not None and plan.fits.curves and plan.fits.model:
+        text = f"not predicted: the runs are of {plan.fits.model}"
+    else:
+        text = "not predicted: no reward curve for this n, model and metric"
     if plan.reward_interval is not None:
         text += " (80 % interval {:.3f} to {:.3f})".format(*plan.reward_interval)
     if plan.extrapolation is not None:

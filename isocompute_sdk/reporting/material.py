@@ -28,7 +28,7 @@ from isocompute_sdk.planning.plan_parts import Alternative
 from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
-from isocompute_sdk.reporting.wording import budget_option, speed_options
+from isocompute_sdk.reporting.wording import bounds_words, budget_option, speed_options
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
@@ -156,8 +156,7 @@ class Material:
         fits = self.fits
         if fits is None or fits.method not in FITTED:
             return []
-        bounds = [] if fits.bounds == (0.0, 1.0) else ["--bounds {:.10g} {:.10g}".format(*fits.bounds)]
-        return [f"--metric {quote(fits.metric)}", *bounds]
+        return [f"--metric {quote(fits.metric)}", *bounds_words(fits)]
 
     def asking(self, *options: str, command: str = "allocate") -> str:
         """The command that plans the same runs with everything that was asked for but the budget, or another one."""

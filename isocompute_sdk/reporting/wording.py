@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from shlex import quote
 
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import chance_text, counted
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
@@ -27,6 +28,12 @@ def budget_option(budget: Budget) -> str:
     unit = {"rollouts": "", "gpu_hours": " GPU-hours"}.get(budget.unit, f" {budget.unit}")
     gpus = "" if budget.gpus is None else f" on {counted(budget.gpus, 'GPU')}"
     return f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}"
+
+
+def bounds_words(fits: Fits | None) -> list[str]:
+    """`--bounds` of the metric that was fitted; none for the usual 0 to 1."""
+    usual = fits is None or fits.bounds == (0.0, 1.0)
+    return [] if usual else ["--bounds {:.10g} {:.10g}".format(*fits.bounds)]
 
 
 def speed_options(plan: Plan) -> list[str]:
@@ -54,7 +61,7 @@ def instead(plan: Plan) -> tuple[str, str] | None:
     return "what a better model costs", f"--for-reward {round(better, 3):g}{unit}"
 
 
-def test_of_rewards(plan: Plan) -> str:
+def reward_test(plan: Plan) -> str:
     """The command for a plan of runs whose rewards do not rise."""
     return f"isocompute problems train.jsonl --label {quote(plan.model or PLACEHOLDER)} --reward reward.py"
 

@@ -229,7 +229,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     """What to do next, as commands; where no run rises, the same question with a run that does."""
     from shlex import quote
 
-    from isocompute_sdk.reporting.wording import instead, test_of_rewards
+    from isocompute_sdk.reporting.wording import instead, reward_test
     from isocompute_sdk.training.checks import model_option
 
     train = typed.saving()
@@ -247,7 +247,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         return [*lines, f"{'or' if first else 'next'}, {what}: {typed.instead(option)}"]
     if plan.fits is not None and plan.fits.flat_runs is not None:
         return [
-            f"next, to test the reward and how hard the problems are for the model: {test_of_rewards(plan)}",
+            f"next, to test the reward and how hard the problems are for the model: {reward_test(plan)}",
             f"then, with the log of a run whose reward rises: {typed.asking('allocate', 'NEW_RUN')}",
         ]
     return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {train}"]

@@ -63,7 +63,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         nothing = "No run's reward rises beyond noise, so there is no plan to train."
         reason = say.sentence(plan.verdict.sentence)
         reason += " To test the reward and how hard the problems are for the model:"
-        command = say.test_of_rewards(plan)
+        command = say.reward_test(plan)
         return Answer(TONES[approval.kind], approval.label, nothing, reason, (), command, more=tuple(more))
     before = "" if outcome is None else "Before it was trained: "
     told = "" if approval is None else approval.reason

@@ -8,7 +8,7 @@ PROMPTS=${PROMPTS:-64}
 export VLLM_USE_V1=1
 
 ray job submit --address="http://127.0.0.1:8265" \
-   --runtime-env-json='{"working_dir": "/workspace", "env_vars": {"TRAIN": "a=b"}}' \
+   --runtime-env-json='{"working_dir": "/openrlhf", "env_vars": {"TRAIN": "a=b"}}' \
    -- python3 -m openrlhf.cli.train_ppo_ray \
    --actor.model_name_or_path "$MODEL" \
    --actor.num_nodes 1 \
@@ -20,7 +20,7 @@ ray job submit --address="http://127.0.0.1:8265" \
    --train.colocate_all \
    --vllm.enable_sleep \
    --ds.enable_sleep \
-   --reward.remote_url /workspace/reward.py \
+   --reward.remote_url /openrlhf/reward.py \
    --data.prompt_dataset /data/math.jsonl \
    --data.input_key problem \
    --data.label_key answer \
