@@ -32,8 +32,9 @@ def budget_option(budget: Budget) -> str:
 
 def bounds_words(fits: Fits | None) -> list[str]:
     """`--bounds` of the metric that was fitted; none for the usual 0 to 1."""
-    usual = fits is None or fits.bounds == (0.0, 1.0)
-    return [] if usual else ["--bounds {:.10g} {:.10g}".format(*fits.bounds)]
+    if fits is None or fits.bounds == (0.0, 1.0):
+        return []
+    return ["--bounds {:.10g} {:.10g}".format(*fits.bounds)]
 
 
 def speed_options(plan: Plan) -> list[str]:
