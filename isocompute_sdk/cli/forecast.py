@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -61,7 +62,12 @@ def forecast(
     *,
     logs: Annotated[list[Path] | None, typer.Argument(help="Logs of any runs: files, folders or globs.")] = None,
     to: Annotated[str, opt.option("How far ahead, as a multiple of the run's compute: 2x, 4x.", None, "--to")] = "4x",
-    run: Annotated[str | None, opt.option("Run to forecast; by default every run in the logs.", None, "--run")] = None,
+    run: Annotated[
+        str | None,
+        opt.option(
+            "Run to forecast; by default every run, and with --remaining the one of the last path.", None, "--run"
+        ),
+    ] = None,
     fits: Annotated[
         Path | None, opt.option("Saved fits of a sweep with the same recipe: its other runs serve as the prior.")
     ] = None,
@@ -86,9 +92,9 @@ def forecast(
 
     With --remaining the answer is what to do with the rest of a run's budget: where trouble began, the last healthy
     checkpoint on disk, what is sunk, and each option with its predicted rewards: go on; roll back with KL term and
-    entropy bonus on (easy sets) or off (hard sets); halve the learning rate; another n from the checkpoint; stop. Each
-    says whether its effect was measured in the paper, seen in your data, or is a guess. The commands of the best one
-    are printed.
+    entropy bonus on (easy sets) or off (hard sets); halve the learning rate; stop; where the logs hold runs of several
+    n, a new run by the plan for what is left. Each says whether its effect was measured in the paper, seen in your
+    data, or is a guess. The commands of the best one are printed.
 
     Examples:
         isocompute forecast runs/mine
@@ -97,13 +103,14 @@ def forecast(
 
         isocompute forecast logs/ --run exp7 --set n=8 --set problems_per_batch=32 -o exp7.png
 
-        isocompute forecast runs/mine --remaining 2M
+        isocompute forecast sweep.csv runs/plan --remaining 2M
 
         isocompute forecast logs/ --run exp7 --remaining 800k --follow halve-learning-rate --backend verl
     """
     from isocompute_sdk import api
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
+    from isocompute_sdk.reporting.wording import bounds_words
 
     typed = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*x?\s*", to)
     if typed is None:
@@ -116,10 +123,17 @@ def forecast(
     sweep = None if fits is None else Fits.load(fits)
     saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
     if rest.remaining is not None:
+        run = _newest(reading, logs, runs) if run is None else run
         name = next(iter(runs.run_ids)) if run is None and len(runs.run_ids) == 1 else run
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
         behind = sweep or _fitted(runs, run, reading.metric, eval_set, bounds, seed)
-        _replan(runs, name, behind, own, rest, seed, output, alone=sweep is None, json=json)
+        plan_anew = [
+            "isocompute allocate",
+            *reading.sources(logs),
+            *bounds_words(behind),
+            f"--budget {quote(rest.remaining)}",
+        ]
+        _replan(runs, name, behind, own, rest, seed, output, plan_anew, alone=sweep is None, json=json)
         if not json:
             _say_left_out(left_out)
         return
@@ -149,6 +163,14 @@ def forecast(
     _say_left_out(left_out)
     for path in written:
         say(f"wrote {path}")
+
+
+def _newest(reading: ReadingOptions, logs: list[Path] | None, runs: RunSet) -> str | None:
+    """The run of the last of several paths; None if it holds several."""
+    if logs is None or len(logs) == 1:
+        return None
+    last = reading.read(logs[-1:], reading.metric).run_ids
+    return last[0] if len(last) == 1 and last[0] in runs.run_ids else None
 
 
 def _say_left_out(left_out: Mapping[str, str]) -> None:
@@ -196,6 +218,7 @@ def _replan(
     rest: RestOptions,
     seed: int,
     output: Path | None,
+    plan_anew: Sequence[str],
     *,
     alone: bool,
     json: bool,
@@ -233,6 +256,8 @@ def _replan(
         say(f"next{ended}, in the folder of your data and reward file, with {used} (another framework: --backend):")
         for line in commands:
             say(f"  {line}")
+    if (rest.follow or answer.follow) == "new-run":
+        say(f"next: {' '.join(plan_anew)} --output plan.json")
     if refused is not None:
         say(f"no commands: {refused.message}\n  {refused.hint}")
     if output is not None:

@@ -158,8 +158,15 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
         remaining, when = rest * plan.rollouts_per_batch, "then, whether to go on"
         if checked < trained:
             when = f"at step {checked:,}, unless it is to stop there, what lies ahead"
-        words = ["isocompute forecast", quote(output_dir), *bounds_words(plan.fits), f"--remaining {remaining}"]
-        yield f"{when}: {' '.join(words)}"
+        # Beside them the answer compares going on with a new run.
+        source, where = (" RUNS", ", with your runs in place of RUNS") if _own_runs(plan) else ("", "")
+        words = [
+            f"isocompute forecast{source}",
+            quote(output_dir),
+            *bounds_words(plan.fits),
+            f"--remaining {remaining}",
+        ]
+        yield f"{when}: {' '.join(words)}{where}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
@@ -194,6 +201,11 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
         yield f"GPUs not given, {plan.gpus} assumed: set yours with --gpus NUMBER"
 
 
+def _own_runs(plan: Plan) -> bool:
+    """Whether a plan was made from runs; it does not know where they lie."""
+    return plan.verdict.kind != "borrowed"
+
+
 def _not_approved(plan: Plan) -> list[Note]:
     """That something speaks against the plan."""
     from isocompute_sdk.reporting.wording import budget_option
@@ -203,8 +215,7 @@ def _not_approved(plan: Plan) -> list[Note]:
         return []
     text = f"{approval.label}: {approval.reason}"
     if plan.next_runs is not None and plan.next_runs.runs:
-        # A plan does not know where its runs lie.
-        source, where = ("", "") if plan.verdict.kind == "borrowed" else (" RUNS", ", with your runs in place of RUNS")
+        source, where = (" RUNS", ", with your runs in place of RUNS") if _own_runs(plan) else ("", "")
         text += f". This prints what to run first: isocompute next{source} {budget_option(plan.budget)}{where}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
+from pydantic import Field
 
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
@@ -62,8 +63,9 @@ class Measured:
     reward: Number
     """Highest value of a straight line through some evaluations in a row, since a single one may be high by chance:
     their mean, and at the ends of a run the end of the line, since a mean would lag behind a run that rises."""
-    evaluations: Count
-    """How many evaluations the line goes through: `window`, at most a third of the run's, but five, or what it has."""
+    evaluations: Annotated[int, Field(ge=0)]
+    """How many evaluations the line goes through: `window`, at most a third of the run's, but five, or what it has.
+    0: they are too noisy to tell it, and `reward` is the fit's at the end of the run."""
 
     @classmethod
     def of(cls, size: Configuration, compute_T: Array, reward_T: Array, window: int) -> Measured | None:
@@ -82,7 +84,9 @@ class Measured:
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        seen = "one evaluation at" if self.evaluations == 1 else f"line through {self.evaluations} evaluations around"
+        seen = {0: "fitted at", 1: "one evaluation at"}.get(
+            self.evaluations, f"line through {self.evaluations} evaluations around"
+        )
         return f"{self.reward:.3f} ({seen} C = {short(self.compute)}, n = {self.group_size}{of})"
 
 

@@ -15,7 +15,7 @@ from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
 from isocompute_sdk.fitting.run_surface import NEAR, LiveRun, RunSurface
-from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, smoothed
+from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, TOO_FAR, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import chance_text, counted, multiple, off
@@ -38,8 +38,6 @@ PER_DOUBLING = 5
 """Points of the forecast per doubling of compute."""
 DOUBLINGS = 6
 """Doublings that are looked ahead for the point from which the run is flat."""
-TOO_FAR = 3.0
-"""Errors by which a mean of `NEAR` evaluations must differ from the curve's reward there to replace it."""
 PAST = 40
 """Points of the curve before the last evaluation."""
 
@@ -202,11 +200,14 @@ class Forecast(Saved):
         )
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
-        lines = [title, *[f"  fitted {basis}"] * told, f"  {self.card.action}: {self.card.reason}"]
+        action = f"{self.card.action}: {self.card.reason}"
+        if self.card.action == "change-something":
+            action += "; add --remaining 2M to see what can be changed"
+        lines = [title, *[f"  fitted {basis}"] * told, f"  {action}"]
         if self.rises or self.lost:
-            keep, source = self.card.keep, "measured" if self.card.keep.reward in self.measured else "smoothed"
-            kept = keep.place if keep.reward is None else f"{keep.place}, {keep.reward:.3f} {source}"
-            none = f"best so far: {kept}; no checkpoint was found on disk"
+            keep, best = self.card.keep, "best so far" if self.onset is None else "best before the trouble"
+            kept = keep.place if keep.reward is None else f"{keep.place}, {keep.reward:.3f} {self._source(keep)}"
+            none = f"{best}: {kept}; no checkpoint was found on disk"
             lines.append(f"  keep: {kept}, {keep.path}" if keep.path else f"  {none}")
         best = "best checkpoint" if self.card.keep.path else "best from now on"
         if told:
@@ -223,6 +224,15 @@ class Forecast(Saved):
             ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
+
+    def _source(self, place: Checkpoint) -> str:
+        """How the reward of a place is known."""
+        if place.reward in self.measured:
+            return "measured"
+        fitted = np.interp(np.log(place.rollouts), np.log(self.curve.rollouts), self.curve.mean)
+        same = place.reward is not None and abs(place.reward - float(fitted)) < 1e-9
+        replaced = self.missed != 0.0 and place.rollouts >= self.rollouts
+        return "fitted" if same and not replaced else f"mean of {NEAR} evaluations"
 
     def _flat_words(self) -> str:
         flat = self.flat
@@ -411,7 +421,7 @@ class _Answer:
         fell = self._began("falling")
         # The curve is smooth: before a sudden fall, which a finding dates, its peak lies too early.
         if falling >= LEVEL and not fell and self.live.flat is None:
-            fell.append(float(self.last * np.exp(self.at_Q[int(np.argmax(self.mean_Q[: self.now + 1]))])))
+            fell.append(self._highest(self.mean_Q, self.last))
         # A reward that is still as good as the best has not fallen.
         began = [*self._began("sick"), *(max(one, keep.rollouts) for one in fell)]
         return self._checkpoint(min(began)) if began else None
@@ -453,10 +463,14 @@ class _Answer:
             best = int(np.argmax(np.where(series.rollouts_T <= limit * 1.001, series.value_T, -np.inf)))
             at = float(series.rollouts_T[best])
             return Checkpoint(at, self._step(at), float(series.value_T[best]))
-        known = np.flatnonzero(self.last * np.exp(self.at_Q[: self.now + 1]) <= limit * 1.001)
-        mean_Q = self.shown_DQ.mean(axis=0)
-        best = int(known[np.argmax(mean_Q[known])]) if known.size else 0
-        return self._checkpoint(float(self.last * np.exp(self.at_Q[best])))
+        return self._checkpoint(self._highest(self.shown_DQ.mean(axis=0), limit))
+
+    def _highest(self, curve_Q: Array, limit: float) -> float:
+        """Compute of the evaluation up to a limit at which a curve is highest; of the first one if none lies there."""
+        trained = self.live.one.rollouts_T[self.live.one.rollouts_T > 0]
+        seen = trained[trained <= limit * 1.001]
+        seen = seen if seen.size else trained[:1]
+        return float(seen[np.argmax(np.interp(np.log(seen / self.last), self.at_Q, curve_Q))])
 
     def _rollouts(self, step: int) -> float | None:
         """Compute at an update step; None if steps are unknown."""
@@ -481,10 +495,7 @@ class _Answer:
         fell = any(one.kind == "falling" for one in self.live.troubles)
         gains = float(np.mean(gain_D >= self.worth))
         if sick:
-            where = (
-                "the notes say what to try" if keep.path is None else "add --remaining 2M to see what can be changed"
-            )
-            return Card("change-something", f"{', '.join(dict.fromkeys(sick))}; {where}", keep)
+            return Card("change-something", ", ".join(dict.fromkeys(sick)), keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
             chance = f"a better checkpoint by {multiple(last.factor)}x has probability {chance_text(gains)}"
             falls = "falls" if fell else "has probably begun to fall"

@@ -25,7 +25,7 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import chance_text, counted, multiple
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.basis import Basis
-from isocompute_sdk.planning.decide import plan_for
+from isocompute_sdk.planning.decide import plan_for, unjudged
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.plan_parts import Verdict
 from isocompute_sdk.planning.pricing import Candidate
@@ -43,6 +43,7 @@ Name = Literal[
     "roll-back-terms-on",
     "roll-back-terms-off",
     "halve-learning-rate",
+    "new-run",
     "stop",
 ]
 Evidence = Literal["measured-in-paper", "seen-in-your-data", "beyond-your-data", "guess"]
@@ -135,7 +136,7 @@ class Replan(Saved):
         )
 
     def commands(self, name: str | None = None, plan: str = "plan.json", backend: str | None = None) -> tuple[str, ...]:
-        """Shell commands that carry out an option; none for stopping, and for going on without a checkpoint.
+        """Shell commands that carry out an option; none for stopping, a new run, and going on without a checkpoint.
 
         To go on needs a launch only where the run has ended. They run in the folder with the training data, the
         validation data and the reward file.
@@ -146,8 +147,13 @@ class Replan(Saved):
             backend: training framework; None for `self.backend`.
         """
         chosen = self.option(self.follow if name is None else name)
-        if chosen.name == "stop" or (chosen.name == "go-on" and self.checkpoint.path is None):
+        if chosen.name in ("stop", "new-run") or (chosen.name == "go-on" and self.checkpoint.path is None):
             return ()
+        if self.checkpoint.path is None:
+            raise PlanError(
+                f"option {chosen.name} starts from {self.checkpoint.place}, of which no checkpoint was found",
+                "Name the folder of the checkpoints (checkpoints=).",
+            ).in_shell("Name their folder.", ("--checkpoints FOLDER",))
         folder = self.loadable
         converting = [] if self.convert is None else [self.convert]
         if folder is None and self.convert is not None:
@@ -178,8 +184,8 @@ class Replan(Saved):
         if self.checkpoint.path is not None:
             lines.append(f"last healthy checkpoint: {self.checkpoint.place}, {self.checkpoint.path}{self._unloadable}")
             lines.append(f"rollouts: {self.salvageable:,.0f} up to it, {self.sunk:,.0f} after it")
-        if self.forecast.card.action == "stop-here":
-            lines.append(f"stop: {self.forecast.card.reason}")
+        if self.forecast.card.action != "go-on":
+            lines.append(f"{self.forecast.card.action}: {self.forecast.card.reason}")
         shown = self.options if self.forecast.rises or self.forecast.lost else ()
         if shown:
             lines.append("rewards of the best checkpoint of this run (plans show the mean over runs):")
@@ -246,12 +252,14 @@ def replan(
         )
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = (reached + left) / reached
+    new_run = _new_run(basis, budget, level)
     live, known = (live, None) if alone else in_sweep(live, fits)
     asked = float(np.clip(factor, 1.05, FURTHEST))
     forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, rng=rng)
     options = _options(
         basis, live, forecast, (problems, steps), level, np.random.default_rng(0 if rng is None else rng)
     )
+    options += [new_run] * (new_run is not None and forecast.rises)
     keep = forecast.card.keep
     on_disk = keep.path is not None
     folder = by_step(checkpoints).get(int(keep.step)) if on_disk and keep.step is not None else None
@@ -279,6 +287,24 @@ def replan(
     )
 
 
+def _new_run(basis: Basis, budget: Budget, level: float) -> Option | None:
+    """A new run by the plan for what is left, where the fits compare n; None without such a plan."""
+    fits = basis.fits
+    if fits.surface is None or len(fits.group_sizes) < 2:
+        return None
+    try:
+        plan = unjudged(basis, Request(budget))
+    except PlanError:
+        return None
+    at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, level)
+    sizes = (plan.group_size, plan.problems_per_batch, plan.update_steps)
+    title = "n = {}, B_p = {}, {:,} updates from the base model".format(*sizes)
+    why = "What isocompute allocate plans for what is left; the mean of runs."
+    basis_of: Evidence = "beyond-your-data" if (plan.extrapolation or 0.0) > 1.0 else "seen-in-your-data"
+    reward = float(at.mean), float(at.low), float(at.high)
+    return Option("new-run", title, basis_of, why, None, {}, *sizes, plan.rollouts, *reward)
+
+
 def _options(
     basis: Basis,
     live: LiveRun,
@@ -302,7 +328,7 @@ def _options(
         changes: dict[str, Change],
     ) -> Option:
         own = 0 if name == "stop" else steps
-        start = None if name == "go-on" or keep.path is None else keep
+        start = None if name == "go-on" or (name == "stop" and keep.path is None) else keep
         return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), *reward)
 
     curve = f"The run's curve in the fit of {len(live.series)} runs" if live.series[1:] else "The run's own curve"
@@ -312,16 +338,17 @@ def _options(
     far = forecast.ahead[-1]
     ahead = (far.best, far.best_low, far.best_high)
     going_on = option("go-on", f"n = {n} for {counted(steps, 'more update')}", basis_on, why, ahead, {})
-    if keep.path is None or keep.reward is None:
-        title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
-        now = (forecast.reward, forecast.low, forecast.high)
-        return [going_on, option("stop", title, "seen-in-your-data", why, now, {})]
+    title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
+    held, best = (forecast.reward, forecast.low, forecast.high), keep.reward or 0.0
     keep_D = live.surface(bounds).draws(np.array([kept]))[:, 0]
-    keep_D = np.clip(keep_D + keep.reward - keep_D.mean(), *bounds)
-    title, why = "keep the checkpoint, spend nothing more", "Its reward, smoothed over evaluations."
-    _, low, high = estimate(keep_D, level)
-    held = (keep.reward, min(low, keep.reward), max(high, keep.reward))
+    keep_D = np.clip(keep_D + best - keep_D.mean(), *bounds)
+    if keep.path is not None:
+        title, why = "keep the checkpoint, spend nothing more", "Its reward, smoothed over evaluations."
+        _, low, high = estimate(keep_D, level)
+        held = (best, min(low, best), max(high, best))
     stop = option("stop", title, "seen-in-your-data", why, held, {})
+    if forecast.card.action == "go-on" or (keep.path is None and forecast.card.action != "change-something"):
+        return [going_on, stop]
     changed_D = keep_D + _gain_without_trouble(live, forecast, kept, left, bounds, rng)
     changed = estimate(np.clip(changed_D, *bounds), level)
     remedies: list[Option] = []
@@ -369,7 +396,11 @@ def _gain_without_trouble(
 
 def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Change]] | None:
     """KL term and entropy bonus on for an easy set, off for a hard one; None between, or where they are so already."""
-    names, base = ("kl_coef", "entropy_coef"), float(live.one.value_T[0])
+    low, high = basis.fits.bounds
+    if low != 0.0:
+        # Then the reward is no share of problems that are solved.
+        return None
+    names, base = ("kl_coef", "entropy_coef"), float(live.one.value_T[0]) / high
     now = [live.one.context.get(name) for name in names]
     known = None not in now
     kl, entropy = (float(getattr(basis.recipe, n) if v is None else v) for n, v in zip(names, now, strict=True))
@@ -387,19 +418,19 @@ def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Chang
 
 
 def _followed(forecast: Forecast, options: Sequence[Option], worth: float) -> Name:
-    """The option with the largest reward: going on unless another is better by `worth`, stopping if none gains it.
+    """What the forecast's card says, by the remedy with the largest reward; a new run where that gains `worth` more.
 
-    Going on is not advised where the forecast says to stop, and is where the run rises faster than its curve.
+    Where the card says to stop, a remedy is followed that gains `worth`.
     """
-    if forecast.card.action == "stop-here":
-        options = [one for one in options if one.name != "go-on"]
-    elif forecast.card.action == "go-on" and forecast.missed >= worth:
-        return "go-on"
     named = {one.name: one for one in options}
-    best = max(options, key=lambda one: one.reward)
-    if best.reward - named["stop"].reward < worth:
-        return "stop"
-    return "go-on" if "go-on" in named and best.reward - named["go-on"].reward < worth else best.name
+    remedies = [one for one in options if one.changes]
+    chosen = named["go-on" if forecast.card.action == "go-on" else "stop"]
+    if remedies:
+        best = max(remedies, key=lambda one: one.reward)
+        if forecast.card.action == "change-something" or best.reward - chosen.reward >= worth:
+            chosen = best
+    new_run = named.get("new-run", chosen)
+    return new_run.name if new_run.reward - chosen.reward >= worth else chosen.name
 
 
 def _plan(basis: Basis, candidate: Candidate, budget: Budget) -> Plan:
@@ -430,7 +461,7 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
         notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
     if forecast.card.keep.path is None and (forecast.rises or forecast.lost):
         text = (
-            "No healthy checkpoint was found on disk: no option rolls back. If that of "
+            "No healthy checkpoint was found on disk to go back to. If that of "
             f"{forecast.card.keep.place} lies elsewhere, name its folder: --checkpoints FOLDER."
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))

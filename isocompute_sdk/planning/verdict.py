@@ -10,6 +10,7 @@ import numpy as np
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
 from isocompute_sdk.health.findings import FALLS, FELL
+from isocompute_sdk.health.live_run import HARMLESS_IN_A_RISE, SICK
 from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short, small, two_digits
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
@@ -340,6 +341,20 @@ def _is_largest(plan: Plan) -> bool:
     return whole is not None and two_digits(whole) >= FAR
 
 
+def _trouble(plan: Plan, fits: Fits) -> str:
+    """A trouble that a change of the recipe answers, in half of the runs of this n or more; empty without one.
+
+    `isocompute forecast` says of such a run that something must change.
+    """
+    for note in fits.notes:
+        if note.severity == "warning" and note.code in SICK - {*HARMLESS_IN_A_RISE}:
+            mine = {run for run, n in fits.size_by_run.items() if n == plan.group_size} or {*fits.size_by_run}
+            sick = len(mine & note.data["runs"].keys())
+            if 2 * sick >= len(mine) > 0:
+                return f"{note.code} in {sick} of {counted(len(mine), 'run')} of this n: change the recipe first"
+    return ""
+
+
 def _against(plan: Plan) -> str:
     """Why a plan is not to be approved; empty if nothing speaks against it. Runs to make first come before the rest."""
     fits, verdict, first = plan.fits, plan.verdict, plan.next_runs
@@ -348,6 +363,8 @@ def _against(plan: Plan) -> str:
         return verdict.sentence
     if fits.passport is not None and plan.problems_per_batch in fits.passport.unstable_problems_per_batch:
         return f"half of the runs at B_p = {plan.problems_per_batch} or more collapsed: change the recipe first"
+    if trouble := _trouble(plan, fits):
+        return trouble
     # Where runs that would decide n are not worth their cost, the plan is the best use of the budget.
     against = verdict.sentence if verdict.kind == "undecided" and first is None else ""
     cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"

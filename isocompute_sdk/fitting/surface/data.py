@@ -43,6 +43,8 @@ WILD, KEPT = 4.0, 2.0
 """An evaluation this many standard deviations from the running median is an outlier, and is moved to that many."""
 WINDOW = 5
 """Evaluations of a running median or mean."""
+TOO_FAR = 3.0
+"""Errors by which a mean of evaluations must differ from the curve's reward there to replace it."""
 
 _RHO: Array = np.linspace(0.0, LARGEST_CORRELATION, 60)
 

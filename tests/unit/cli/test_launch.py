@@ -157,7 +157,7 @@ def test_a_plan_with_a_check_gets_the_command_for_it(isocompute: Command, tmp_pa
     replace(plan, approval=Approval("check", "three times the largest run", step=60)).save(tmp_path / "plan.json")
     said = ok(isocompute("launch", "plan.json", "--output-dir", "out")).stdout
     rest = (plan.update_steps - 60) * plan.rollouts_per_batch
-    assert f"isocompute forecast out --remaining {rest}" in said.partition("wrote launch.sh")[2]
+    assert f"isocompute forecast RUNS out --remaining {rest}" in said.partition("wrote launch.sh")[2]
     assert plan.fits is not None
     percent = replace(plan, fits=replace(plan.fits, bounds=(0.0, 100.0)))
     approval = Approval("check", "three times the largest run", step=60)

@@ -140,6 +140,50 @@ def test_a_sudden_collapse_keeps_the_reward_before_it_and_halves_the_learning_ra
     assert found.follow == "halve-learning-rate"
 
 
+@pytest.mark.parametrize(("scale", "terms"), [(1.0, True), (100.0, True), (-1.0, False)])
+def test_terms_are_for_rewards_that_are_a_share_of_problems_solved(scale: float, *, terms: bool) -> None:
+    runs = run_of({"step": STEPS, "avg@4": scale * rewards(fall=True) + (scale < 0)})
+    fits = iso.fit(runs, bounds=(-1.0, 1.0) if scale < 0 else (0.0, scale), draws=30)
+    options = Planner(fits).replan(runs, "1M", checkpoints=saved(600)).options
+    assert ("roll-back-terms-on" in {one.name for one in options}) == terms
+
+
+@pytest.mark.parametrize("checkpoints", [(), (200, 300, 400)])
+def test_what_the_forecast_says_of_a_run_is_followed(checkpoints: tuple[int, ...]) -> None:
+    table = {"step": STEPS, "avg@4": rewards(fall=False), "kl": np.where(STEPS < 500, 0.0005, 0.05)}
+    runs = run_of(table)
+    found = planner(runs).replan(runs, "1M", checkpoints=saved(*checkpoints))
+    assert found.trouble == ("kl-drift",)
+    assert found.forecast.card.action == "change-something"
+    assert found.option(found.follow).changes
+    if not checkpoints:
+        with pytest.raises(iso.PlanError, match="checkpoint"):
+            found.commands()
+
+
+@pytest.mark.parametrize("best", [4, 16])
+def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: int) -> None:
+    rng, columns = np.random.default_rng(0), dict[str, list[Any]](run_id=[], group_size=[], step=[])
+    columns["avg@4"] = []
+    for n in (4, 8, 16):
+        steps = STEPS * 4 / n * (0.1 if n == 16 else 1.0)
+        top = 0.5 if n == best else 0.2
+        reached = 0.3 + top * (1.0 - np.exp(-steps * n / 1000)) + rng.normal(0, 0.004, len(steps))
+        columns["run_id"] += [f"n{n}"] * len(steps)
+        columns["group_size"] += [n] * len(steps)
+        columns["step"] += [*steps]
+        columns["avg@4"] += [*reached]
+    runs = RunSet.from_columns(columns, problems_per_batch=32)
+    fits = Planner(iso.fit(runs, draws=30))
+    found = fits.replan(runs, "1M", run_id="n16", alone=True)
+    plan = fits.allocate("1M", slots=0)
+    new = found.option("new-run")
+    assert (new.group_size, new.update_steps) == (plan.group_size, plan.update_steps)
+    assert new.reward == pytest.approx(plan.predicted_reward)
+    assert found.follow == ("go-on" if best == 16 else "new-run")
+    assert found.commands("new-run") == ()
+
+
 @pytest.mark.parametrize("kept", [(), (300, 400, 500)])
 def test_trouble_does_not_begin_before_the_checkpoint_that_is_kept(kept: tuple[int, ...]) -> None:
     steps = np.arange(0, 601, 20.0)
