@@ -188,7 +188,7 @@ class Replan(Saved):
             lines.append(f"{self.forecast.card.action}: {self.forecast.card.reason}")
         shown = self.options if self.forecast.rises or self.forecast.lost else ()
         if shown:
-            lines.append("rewards of the best checkpoint of this run (plans show the mean over runs):")
+            lines.append("rewards of the best checkpoint (of a new run the mean over runs):")
         for one in shown:
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"
@@ -299,7 +299,7 @@ def _new_run(basis: Basis, budget: Budget, level: float) -> Option | None:
     at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, level)
     sizes = (plan.group_size, plan.problems_per_batch, plan.update_steps)
     title = "n = {}, B_p = {}, {:,} updates from the base model".format(*sizes)
-    why = "What isocompute allocate plans for what is left; the mean of runs."
+    why = "What isocompute allocate plans for what is left."
     basis_of: Evidence = "beyond-your-data" if (plan.extrapolation or 0.0) > 1.0 else "seen-in-your-data"
     reward = float(at.mean), float(at.low), float(at.high)
     return Option("new-run", title, basis_of, why, None, {}, *sizes, plan.rollouts, *reward)
@@ -343,7 +343,7 @@ def _options(
     keep_D = live.surface(bounds).draws(np.array([kept]))[:, 0]
     keep_D = np.clip(keep_D + best - keep_D.mean(), *bounds)
     if keep.path is not None:
-        title, why = "keep the checkpoint, spend nothing more", "Its reward, smoothed over evaluations."
+        title, why = "keep the checkpoint, spend nothing more", "Its reward by the curve."
         _, low, high = estimate(keep_D, level)
         held = (best, min(low, best), max(high, best))
     stop = option("stop", title, "seen-in-your-data", why, held, {})

@@ -14,7 +14,7 @@ import pytest
 
 from isocompute_sdk import Plan, Planner, published
 from isocompute_sdk.cli.launch import _next  # pyright: ignore[reportPrivateUsage]
-from isocompute_sdk.planning.plan_parts import Approval
+from isocompute_sdk.planning.plan_parts import Approval, Verdict
 from tests.processes import ok
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -157,11 +157,12 @@ def test_a_plan_with_a_check_gets_the_command_for_it(isocompute: Command, tmp_pa
     replace(plan, approval=Approval("check", "three times the largest run", step=60)).save(tmp_path / "plan.json")
     said = ok(isocompute("launch", "plan.json", "--output-dir", "out")).stdout
     rest = (plan.update_steps - 60) * plan.rollouts_per_batch
-    assert f"isocompute forecast RUNS out --remaining {rest}" in said.partition("wrote launch.sh")[2]
+    assert f"isocompute forecast out --remaining {rest}" in said.partition("wrote launch.sh")[2]
     assert plan.fits is not None
     percent = replace(plan, fits=replace(plan.fits, bounds=(0.0, 100.0)))
     approval = Approval("check", "three times the largest run", step=60)
-    assert "--bounds 0 100" in [*_next(replace(percent, approval=approval), "", "out")][1]
+    own = replace(percent, approval=approval, verdict=Verdict("likely", "of runs of one's own"))
+    assert "isocompute forecast RUNS out --bounds 0 100" in [*_next(own, "", "out")][1]
 
 
 def test_flags_need_no_model(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
