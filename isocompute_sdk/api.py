@@ -282,24 +282,20 @@ def forecast(
     bounds: tuple[float, float] = (0.0, 1.0),
     level: float = 0.8,
     checkpoints: Sequence[tuple[int, str]] = (),
-    sweep: Fits | None = None,
     rng: np.random.Generator | int | None = None,
 ) -> Forecast:
-    """Forecast one run that is going on, from its own evaluations; no sweep is needed.
+    """Forecast one run that is going on, together with the other runs of its sweep if they are given.
 
     Args:
-        runs: the run, alone or among others; or fits of its sweep, which give the other arguments but `to`, `level`,
-            `checkpoints` and `rng`, and whose other runs are fitted together with this one.
+        runs: the run, alone or among others, which are fitted with it if they may be compared; or fits of them, which
+            give the other arguments but `to`, `level`, `checkpoints` and `rng`.
         run_id: its name; None for the only one.
-        metric: metric to forecast; None: that of `sweep`, else avg@4, else the evaluation that most runs have, else the
-            training reward.
+        metric: metric to forecast; None: avg@4, else the evaluation that most runs have, else the training reward.
         eval_set: evaluation set; None for the only one of the metric.
         to: largest multiple of the run's compute.
         bounds: range of the metric.
         level: coverage of the intervals.
         checkpoints: (step, folder) of the checkpoints on disk, from which the one to keep is chosen.
-        sweep: fits with a surface; its other runs are fitted together with this one. A run of that sweep, with the
-            same evaluations, gets the answer of the sweep's own surface.
         rng: generator or seed of the draws; None for a fixed seed.
 
     Raises:
@@ -307,18 +303,37 @@ def forecast(
             metric.
         RecordError: an unknown run, metric or evaluation set, or several runs without `run_id`.
     """
-    if isinstance(runs, Fits):
-        sweep, metric, eval_set, bounds = runs, runs.metric, runs.eval_set, runs.bounds
-        runs = _runs_of(runs, "forecast")
+    fits = runs if isinstance(runs, Fits) else None
+    if fits is None and run_id is not None:
+        fits = fit_together(check_runs(runs), run_id, metric, eval_set, bounds=bounds, rng=rng)
+    if fits is not None:
+        metric, eval_set, bounds = fits.metric, fits.eval_set, fits.bounds
+        runs = _runs_of(fits, "forecast")
     check_runs(runs)
-    if sweep is not None and metric is None:
-        metric, eval_set = sweep.metric, eval_set or sweep.eval_set
     live = live_run(runs, run_id, metric, eval_set, checkpoints)
     bounds = metric_range(bounds)
     check_bounds(live.series, live.metric, bounds, runs)
-    live, known = (live, None) if sweep is None else in_sweep(live, sweep)
-    found = forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
-    return replace(found, with_fits=sweep is not None)
+    live, known = (live, None) if fits is None else in_sweep(live, fits)
+    return forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
+
+
+def fit_together(
+    runs: RunSet,
+    run_id: str | None,
+    metric: str | None,
+    eval_set: str | None,
+    *,
+    bounds: tuple[float, float],
+    rng: np.random.Generator | int | None,
+) -> Fits | None:
+    """Fits of a run together with the others; None if they may not be compared, or do not tell of its metric."""
+    if len(runs.run_ids) < 2:
+        return None
+    try:
+        fits = fit(runs, metric, eval_set, bounds=bounds, rng=rng)
+    except (FitError, RecordError):
+        return None
+    return fits if run_id is None or fits.metric in runs.filter(run_id=run_id).metrics else None
 
 
 def published(name: str) -> Fits:

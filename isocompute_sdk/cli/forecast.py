@@ -68,9 +68,6 @@ def forecast(
             "Run to forecast; by default every run, and with --remaining the one of the last path.", None, "--run"
         ),
     ] = None,
-    fits: Annotated[
-        Path | None, opt.option("Saved fits of a sweep with the same recipe: its other runs serve as the prior.")
-    ] = None,
     checkpoints: opt.Checkpoints = None,
     rest: RestOptions,
     reading: ReadingOptions,
@@ -108,7 +105,6 @@ def forecast(
         isocompute forecast logs/ --run exp7 --remaining 800k --follow halve-learning-rate --backend verl
     """
     from isocompute_sdk import api
-    from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
     from isocompute_sdk.reporting.wording import bounds_words
 
@@ -120,20 +116,21 @@ def forecast(
         raise SpecError(f"{refused[0]}; accepted: with --remaining", "Add --remaining 2M.")
     left_out: dict[str, str] = {}
     runs = reading.read(logs, reading.metric, left_out=left_out)
-    sweep = None if fits is None else Fits.load(fits)
+    sweep = api.fit_together(runs, None, reading.metric, eval_set, bounds=bounds, rng=seed)
     saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
     if rest.remaining is not None:
         run = _newest(reading, logs, runs) if run is None else run
         name = next(iter(runs.run_ids)) if run is None and len(runs.run_ids) == 1 else run
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
-        behind = sweep or _fitted(runs, run, reading.metric, eval_set, bounds, seed)
+        mine = runs if name is None else runs.filter(run_id=name)
+        behind = sweep or api.fit(mine, reading.metric, eval_set, bounds=bounds, rng=seed)
         plan_anew = [
             "isocompute allocate",
             *reading.sources(logs),
             *bounds_words(behind),
             f"--budget {quote(rest.remaining)}",
         ]
-        _replan(runs, name, behind, own, rest, seed, output, plan_anew, alone=sweep is None, json=json)
+        _replan(runs, name, behind, own, rest, seed, output, plan_anew, json=json)
         if not json:
             _say_left_out(left_out)
         return
@@ -143,8 +140,9 @@ def forecast(
     for name in names:
         mine = [(one.step, str(one.path)) for one in of_run(saved, name, runs.run_ids)]
         try:
-            one = api.forecast(runs, name, reading.metric, eval_set, checkpoints=mine, sweep=sweep, **settings)
-            found.append(one)
+            lacks = sweep is not None and sweep.metric not in runs.filter(run_id=name).metrics
+            among = runs if sweep is None else runs.filter(run_id=name) if lacks else sweep
+            found.append(api.forecast(among, name, reading.metric, eval_set, checkpoints=mine, **settings))
         except (FitError, RecordError) as error:
             failed[name] = error
     if not found:
@@ -220,7 +218,6 @@ def _replan(
     output: Path | None,
     plan_anew: Sequence[str],
     *,
-    alone: bool,
     json: bool,
 ) -> None:
     """Show what can be done with the rest of a run's budget, and save the plan that its commands start from."""
@@ -233,7 +230,7 @@ def _replan(
         Hardware.model_validate({"max_rollouts_per_batch": rest.max_rollouts_per_batch}),
         throughput=None if rest.throughput is None else load_spec(rest.throughput, Throughput),
     )
-    answer = planner.replan(runs, rest.remaining, run_id=name, alone=alone, checkpoints=checkpoints, rng=seed)
+    answer = planner.replan(runs, rest.remaining, run_id=name, checkpoints=checkpoints, rng=seed)
     commands, refused = (), None
     try:
         commands = answer.commands(rest.follow, str(rest.plan), rest.backend)
@@ -262,19 +259,3 @@ def _replan(
         say(f"no commands: {refused.message}\n  {refused.hint}")
     if output is not None:
         say(f"wrote {output}")
-
-
-def _fitted(
-    runs: RunSet, run: str | None, metric: str | None, eval_set: str | None, bounds: tuple[float, float], seed: int
-) -> Fits:
-    """Fits of all runs; of the run alone where they do not belong together."""
-    from isocompute_sdk import api
-    from isocompute_sdk.health.live_run import live_run
-
-    name = live_run(runs, run, metric, eval_set).one.run_id
-    try:
-        return api.fit(runs, metric, eval_set, bounds=bounds, rng=seed)
-    except FitError:
-        if len(runs.run_ids) == 1:
-            raise
-        return api.fit(runs.filter(run_id=name), metric, eval_set, bounds=bounds, rng=seed)

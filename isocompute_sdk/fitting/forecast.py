@@ -158,8 +158,6 @@ class Forecast(Saved):
     """True where a fall left little of the gain: then no curve says what is ahead."""
     missed: Number = 0.0
     """How far the last evaluations lie above the curve, if beyond noise; what is ahead starts from them."""
-    with_fits: bool = False
-    """Whether fits of its sweep were given; they may hold this run alone."""
     notes: tuple[Note, ...] = ()
 
     def at(self, factor: float) -> RewardAhead:
@@ -192,14 +190,9 @@ class Forecast(Saved):
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
         title = f"{self.run_id} ({where}): {of} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
-        basis = "to this run alone, so it knows no other n, and of a later rise or fall only the usual chance; "
-        basis += (
-            "these fits hold no other run of its sweep"
-            if self.with_fits
-            else "isocompute fit RUNS --output FILE and --fits FILE add its sweep, which changes these numbers"
-        )
+        basis = "to this run alone: it knows no other n, and of a later rise or fall only the usual chance"
         if self.borrowed:
-            basis = f"with {counted(len(self.borrowed), 'other run')} of its sweep; plans show the mean over runs"
+            basis = f"with {counted(len(self.borrowed), 'other run')}; plans show the mean over runs"
         action = f"{self.card.action}: {self.card.reason}"
         if self.card.action == "change-something":
             action += "; add --remaining 2M to see what can be changed"

@@ -26,7 +26,7 @@ from isocompute_sdk.fitting.surface.posterior import (
     run_share,
     run_slopes,
 )
-from isocompute_sdk.fitting.surface.prior import OF_A_RATE, UNNOTICED
+from isocompute_sdk.fitting.surface.prior import OF_A_RATE
 from isocompute_sdk.fitting.surface.surface import Declines, Surface, logistic
 from isocompute_sdk.notes import Note
 
@@ -110,8 +110,10 @@ def _for_run(surface: Surface, run: PreparedRun, rng: np.random.Generator) -> Su
     parameters_DP = surface.parameters_DP.copy()
     parameters_DP[:, 1 : 1 + knots] += (np.log(moved_D / (1.0 - moved_D)) - curve_D4[:, 1])[:, None]
     parameters_DP[:, 1 + knots : 1 + 2 * knots] += (surface.run_midpoint * drawn_D2[:, 1])[:, None]
-    declines = _own_fall(run, len(parameters_DP), rng) if run.fault else _not_yet(surface, run)
-    return replace(surface, parameters_DP=parameters_DP, declines=declines)
+    moved = replace(surface, parameters_DP=parameters_DP, declines=None)
+    if run.fault:
+        return replace(moved, declines=_own_fall(run, len(parameters_DP), rng))
+    return moved if surface.declines is None else replace(moved, declines=_not_yet(moved, surface.declines, run, rng))
 
 
 def _own_fall(run: PreparedRun, draws: int, rng: np.random.Generator) -> Declines:
@@ -122,13 +124,23 @@ def _own_fall(run: PreparedRun, draws: int, rng: np.random.Generator) -> Decline
     return Declines(onset_D, np.zeros(draws), rate_D, 1.0)
 
 
-def _not_yet(surface: Surface, run: PreparedRun) -> Declines | None:
-    """The surface's declines, none of which began long before the end of a run that did not fall."""
-    if surface.declines is None:
+def _not_yet(without: Surface, declines: Declines, run: PreparedRun, rng: np.random.Generator) -> Declines | None:
+    """The declines that the evaluations of a run that did not fall allow, each drawn as often as they do."""
+    whiten, place = np.linalg.inv(np.linalg.cholesky(bin_covariance(run))), np.exp(run.log_compute_J)
+    off_2D = [
+        np.sum(((RunSurface(one, run).draws(place) - run.reward_J) @ whiten.T) ** 2, axis=1)
+        for one in (without, replace(without, declines=declines))
+    ]
+    chance_D = np.exp(np.minimum(off_2D[0] - off_2D[1], 0.0) / 2.0)
+    if not chance_D.any():
         return None
-    at_D = np.log(surface.onset(run.group_size, run.problems_per_batch))
-    late_D = np.maximum(float(np.log(run.last_compute)) - UNNOTICED - at_D, 0.0)
-    return replace(surface.declines, onset_D=surface.declines.onset_D + np.where(np.isfinite(at_D), late_D, 0.0))
+    drawn_D = rng.choice(len(chance_D), len(chance_D), p=chance_D / chance_D.sum())
+    return replace(
+        declines,
+        onset_D=declines.onset_D[drawn_D],
+        step_D=declines.step_D[drawn_D],
+        rate_D=declines.rate_D[drawn_D],
+    )
 
 
 @dataclass(frozen=True)

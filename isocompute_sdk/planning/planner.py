@@ -80,7 +80,6 @@ class Planner(Basis):
         remaining: Budget | float | str,
         *,
         run_id: str | None = None,
-        alone: bool = False,
         checkpoints: Sequence[SavedCheckpoint] = (),
         level: float = 0.8,
         rng: np.random.Generator | int | None = None,
@@ -91,7 +90,6 @@ class Planner(Basis):
             runs: the run, alone or among others.
             remaining: a `Budget`, a number of rollouts, or text such as `"2M"`.
             run_id: its name; None for the only one.
-            alone: whether the run is forecast by its own evaluations, without the other runs of the fits.
             checkpoints: those on disk, of `ingest.saved_checkpoints.find_checkpoints`.
             level: coverage of the intervals.
             rng: generator or seed of the draws; None for a fixed seed.
@@ -103,7 +101,7 @@ class Planner(Basis):
         """
         from isocompute_sdk.planning.replan import replan
 
-        return replan(self, runs, remaining, run_id=run_id, alone=alone, checkpoints=checkpoints, level=level, rng=rng)
+        return replan(self, runs, remaining, run_id=run_id, checkpoints=checkpoints, level=level, rng=rng)
 
     def budget_for(
         self, reward: float, *, level: float = 0.8, unit: Unit = "rollouts", **options: Unpack[Options]

@@ -225,7 +225,6 @@ def replan(
     remaining: Budget | float | str,
     *,
     run_id: str | None,
-    alone: bool,
     checkpoints: Sequence[SavedCheckpoint],
     level: float,
     rng: np.random.Generator | int | None,
@@ -253,7 +252,7 @@ def replan(
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = (reached + left) / reached
     new_run = _new_run(basis, budget, level)
-    live, known = (live, None) if alone else in_sweep(live, fits)
+    live, known = in_sweep(live, fits)
     asked = float(np.clip(factor, 1.05, FURTHEST))
     forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, rng=rng)
     options = _options(

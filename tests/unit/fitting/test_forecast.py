@@ -355,7 +355,7 @@ def test_what_is_ahead_starts_from_what_was_measured_where_the_curve_misses_it(r
     assert found.card.keep.reward is not None
     assert found.card.keep.reward >= level
     assert all(ahead.best >= level for ahead in found.ahead)
-    rest = iso.Planner(iso.fit(runs, draws=30)).replan(runs, f"{found.rollouts:.0f}", run_id=run, alone=True)
+    rest = iso.Planner(iso.fit(runs, draws=30)).replan(runs, f"{found.rollouts:.0f}", run_id=run)
     assert rest.follow == "go-on"
     far, (go_on, stop) = rest.forecast.ahead[-1], (rest.option("go-on"), rest.option("stop"))
     assert (go_on.reward, go_on.low, go_on.high) == (far.best, far.best_low, far.best_high)

@@ -175,7 +175,7 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
         columns["avg@4"] += [*reached]
     runs = RunSet.from_columns(columns, problems_per_batch=32)
     fits = Planner(iso.fit(runs, draws=30))
-    found = fits.replan(runs, "1M", run_id="n16", alone=True)
+    found = fits.replan(runs, "1M", run_id="n16")
     plan = fits.allocate("1M", slots=0)
     new = found.option("new-run")
     assert (new.group_size, new.update_steps) == (plan.group_size, plan.update_steps)
