@@ -251,7 +251,8 @@ def replan(
         )
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = (reached + left) / reached
-    new_run = _new_run(basis, budget, level)
+    # Further than a run is forecast, going on and a new run cannot be compared.
+    new_run = _new_run(basis, budget, level) if factor <= FURTHEST else None
     live, known = in_sweep(live, fits)
     asked = float(np.clip(factor, 1.05, FURTHEST))
     forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, rng=rng)
@@ -299,7 +300,8 @@ def _new_run(basis: Basis, budget: Budget, level: float) -> Option | None:
     sizes = (plan.group_size, plan.problems_per_batch, plan.update_steps)
     title = "n = {}, B_p = {}, {:,} updates from the base model".format(*sizes)
     why = "What isocompute allocate plans for what is left."
-    basis_of: Evidence = "beyond-your-data" if (plan.extrapolation or 0.0) > 1.0 else "seen-in-your-data"
+    seen = plan.group_size in fits.group_sizes and (plan.extrapolation or 0.0) <= 1.0
+    basis_of: Evidence = "seen-in-your-data" if seen else "beyond-your-data"
     reward = float(at.mean), float(at.low), float(at.high)
     return Option("new-run", title, basis_of, why, None, {}, *sizes, plan.rollouts, *reward)
 

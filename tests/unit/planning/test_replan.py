@@ -166,7 +166,7 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
     rng, columns = np.random.default_rng(0), dict[str, list[Any]](run_id=[], group_size=[], step=[])
     columns["avg@4"] = []
     for n in (4, 8, 16):
-        steps = STEPS * 4 / n * (0.1 if n == 16 else 1.0)
+        steps = STEPS * 4 / n * (0.4 if n == 16 else 1.0)
         top = 0.5 if n == best else 0.2
         reached = 0.3 + top * (1.0 - np.exp(-steps * n / 1000)) + rng.normal(0, 0.004, len(steps))
         columns["run_id"] += [f"n{n}"] * len(steps)
@@ -175,13 +175,14 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
         columns["avg@4"] += [*reached]
     runs = RunSet.from_columns(columns, problems_per_batch=32)
     fits = Planner(iso.fit(runs, draws=30))
-    found = fits.replan(runs, "1M", run_id="n16")
-    plan = fits.allocate("1M", slots=0)
+    found = fits.replan(runs, "50k", run_id="n16")
+    plan = fits.allocate("50k", slots=0)
     new = found.option("new-run")
     assert (new.group_size, new.update_steps) == (plan.group_size, plan.update_steps)
     assert new.reward == pytest.approx(plan.predicted_reward)
     assert found.follow == ("go-on" if best == 16 else "new-run")
     assert found.commands("new-run") == ()
+    assert "new-run" not in {one.name for one in fits.replan(runs, "10M", run_id="n16").options}
 
 
 @pytest.mark.parametrize("kept", [(), (300, 400, 500)])
