@@ -111,6 +111,7 @@ def audit(
     return Audit(
         metric=measure.metric,
         eval_set=measure.eval_set,
+        bounds=measure.bounds,
         level=level,
         groups=tuple(audited),
         left_out=absent,

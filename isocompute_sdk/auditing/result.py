@@ -184,6 +184,8 @@ class Audit(Saved):
 
     metric: str
     eval_set: str
+    bounds: tuple[float, float]
+    """Range of the metric."""
     level: float
     """Coverage of the intervals."""
     groups: tuple[GroupAudit, ...]

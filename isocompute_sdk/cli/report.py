@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-LEFT_OUT = ("--budget", "--compare", "--against", "--output", "-o", "--json")
+LEFT_OUT = ("--budget", "--spent", "--compare", "--against", "--output", "-o", "--json")
 """Options that commands on the page give anew."""
 USUAL, FIGURE = Path("report.html"), Path("figure.png")
 FITTED = ("curves", "allocation", "sensitivity-n", "backtest")

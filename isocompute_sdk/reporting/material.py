@@ -146,20 +146,24 @@ class Material:
     @property
     def with_runs(self) -> str:
         """The command that plans the same budget, or any, from runs."""
-        plan = self.plan
-        asked = ["--budget 3M"] if plan is None else [budget_option(plan.budget), *speed_options(plan)]
-        return " ".join(["isocompute allocate RUNS", *self._measured, *asked])
+        budget = self.asked.budget if self.plan is None else self.plan.budget
+        option = "--budget 3M" if budget is None else budget_option(budget)
+        return self._with_others(option) if self.runs is None else self.asking(option, *self.mends)
 
-    @property
-    def _measured(self) -> list[str]:
-        """Options that say which metric of RUNS is meant, and its range; none of borrowed laws."""
-        fits = self.fits
-        if fits is None or fits.method not in FITTED:
-            return []
-        return [f"--metric {quote(fits.metric)}", *bounds_words(fits)]
+    def _with_others(self, *options: str, command: str = "allocate", source: str = "RUNS") -> str:
+        """A command about runs that the source does not hold, with what it says of their metric and of speed."""
+        known = self.audit if self.fits is None else self.fits
+        words = [f"isocompute {command}", source]
+        if known is not None and (self.fits is None or self.fits.method in FITTED):
+            words += [f"--metric {quote(known.metric)}", *bounds_words(known)]
+            words += [] if known.eval_set is None else [f"--eval-set {quote(known.eval_set)}"]
+        words += [] if self.plan is None else speed_options(self.plan)
+        return " ".join(word for word in [*words, *options] if word)
 
     def asking(self, *options: str, command: str = "allocate") -> str:
         """The command that plans the same runs with everything that was asked for but the budget, or another one."""
+        if self.plan_file or (self.audit is not None and self.runs is None):
+            return self._with_others(*options, command=command)
         return " ".join(word for word in [f"isocompute {command}", self.typed, *self.asked.words, *options] if word)
 
     def costs(self, plan: Plan, every: Sequence[Plan | Alternative]) -> list[dict[str, float]]:
@@ -175,22 +179,16 @@ class Material:
         plan, fits = self.plan, self.fits
         assert plan is not None, "asked of plans"
         budget = budget_option(plan.budget)
-        if not self.plan_file:
-            return self.asking(budget, command="next")
         laws = {} if fits is None else {"prior": "--prior", "published": f"--published {fits.source}"}
-        borrowed = "" if fits is None else laws.get(fits.method, "")
-        model = f"--model {quote(plan.model)}" if borrowed and plan.model is not None else ""
-        # A saved plan holds no runs.
-        words = ["isocompute next", borrowed or "RUNS", *self._measured, budget, model, *speed_options(plan)]
-        return " ".join(word for word in words if word)
+        if not self.plan_file or fits is None or fits.method not in laws:
+            return self.asking(budget, command="next")
+        model = "" if plan.model is None else f"--model {quote(plan.model)}"
+        return self._with_others(budget, model, command="next", source=laws[fits.method])
 
     def instead(self, option: str) -> str:
         """The command with another budget or reward."""
-        if self.saved_plan is None:
-            return self.asking(option)
-        if option.startswith("--budget"):
-            return self.again(option)
-        return " ".join(["isocompute allocate RUNS", *self._measured, option])
+        changed = self.saved_plan is not None and option.startswith("--budget")
+        return self.again(option) if changed else self.asking(option)
 
     def again(self, *options: str) -> str:
         """The command that makes this page, with everything that was asked for; `options` replace those of their name.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from shlex import quote
 
+from isocompute_sdk.auditing import Audit
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import chance_text, counted
 from isocompute_sdk.planning import Plan
@@ -24,28 +25,29 @@ def days(hours: float) -> str:
 
 
 def budget_option(budget: Budget) -> str:
-    """`--budget` with the amount, quoted for a shell."""
+    """`--budget` with the amount, quoted for a shell, and `--spent` for each part of it that is spent."""
     unit = {"rollouts": "", "gpu_hours": " GPU-hours"}.get(budget.unit, f" {budget.unit}")
     gpus = "" if budget.gpus is None else f" on {counted(budget.gpus, 'GPU')}"
-    return f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}"
+    spent = (f"--spent {purpose}={amount:.12g}" for purpose, amount in (budget.spent or {}).items())
+    return " ".join([f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}", *spent])
 
 
-def bounds_words(fits: Fits | None) -> list[str]:
+def bounds_words(measured: Fits | Audit | None) -> list[str]:
     """`--bounds` of the metric that was fitted; none for the usual 0 to 1."""
-    if fits is None or fits.bounds == (0.0, 1.0):
+    if measured is None or measured.bounds == (0.0, 1.0):
         return []
-    return ["--bounds {:.10g} {:.10g}".format(*fits.bounds)]
+    return ["--bounds {:.10g} {:.10g}".format(*measured.bounds)]
 
 
 def speed_options(plan: Plan) -> list[str]:
     """Options that say how fast and dear the plan's GPUs are, and its deadline; none where its budget needs none."""
-    speed, hours = plan.throughput, plan.budget.deadline_hours
-    if speed is None or not plan.budget.timed:
+    speed, budget, hours = plan.throughput, plan.budget, plan.budget.deadline_hours
+    if speed is None or (budget.unit == "rollouts" and hours is None):
         return []
-    names = ("rollouts_per_second", "step_overhead_seconds", "tokens_per_rollout", "usd_per_gpu_hour")
-    given = {name: getattr(speed, name) for name in names if getattr(speed, name) is not None}
-    options = [f"--{name.replace('_', '-')} {value:.6g}" for name, value in given.items()]
-    return [*options, f"--gpus {speed.gpus}", *([] if hours is None else [f"--deadline {hours:.6g}h"])]
+    timed = ("rollouts_per_second", "step_overhead_seconds", "usd_per_gpu_hour", "gpus") if budget.timed else ()
+    given = {name: getattr(speed, name) for name in ("tokens_per_rollout", *timed)}
+    options = [f"--{name.replace('_', '-')} {value:.6g}" for name, value in given.items() if value is not None]
+    return [*options, *([] if hours is None else [f"--deadline {hours:.6g}h"])]
 
 
 def instead(plan: Plan) -> tuple[str, str] | None:

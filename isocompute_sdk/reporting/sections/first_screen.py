@@ -79,7 +79,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         text += f"budget below hold B_p = {plan.problems_per_batch} fixed, with defaults for every other option."
         more.append(Missing(text))
     if outcome is not None:
-        again = say.budget_option(plan.budget.replace(**{plan.budget.unit: 2 * plan.budget.amount}))
+        again = say.budget_option(plan.budget.replace(spent=None).with_amount(2 * plan.budget.amount))
         more.append(Missing("To plan again with the runs so far, for twice the budget:", material.again(again)))
         side = "inside" if outcome.inside else "outside"
         checked = "" if material.runs is None else at_check(plan, outcome, material.runs)
@@ -438,8 +438,6 @@ def _of_audit(material: Material) -> Answer:
             f"; at that n the same rewards would have cost {short(cost.mean)}{known} of {short(largest.spent)} rollouts"
         )
         sentence += f" in group {largest.name}" if len(audit.groups) > 1 else ""
-    # A saved audit holds no runs.
-    source = "RUNS" if material.runs is None else material.typed
     decision = "To spend a budget, ask which runs to make first:"
     if material.problem:
         decision = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)} {decision}"
@@ -451,5 +449,5 @@ def _of_audit(material: Material) -> Answer:
     )
     told = [] if largest is None else [largest.sentence, largest.verdict.odds if largest.verdict else ""]
     more = tuple(Paragraph(say.sentence(text)) for text in told if text)
-    command = f"isocompute next {source} --budget {short(audit.next_budget or 3e6)}"
+    command = material.asking(f"--budget {short(audit.next_budget or 3e6)}", *material.mends, command="next")
     return Answer("neutral", "Audit", f"{sentence}.", decision, facts, command, more=more)
