@@ -208,15 +208,16 @@ def _own_runs(plan: Plan) -> bool:
 
 def _not_approved(plan: Plan) -> list[Note]:
     """That something speaks against the plan."""
-    from isocompute_sdk.reporting.wording import budget_option
+    from isocompute_sdk.reporting.material import Asked, Material
 
     approval = plan.approval
     if approval is None or approval.kind != "do-not":
         return []
     text = f"{approval.label}: {approval.reason}"
     if plan.next_runs is not None and plan.next_runs.runs:
-        source, where = (" RUNS", ", with your runs in place of RUNS") if _own_runs(plan) else ("", "")
-        text += f". This prints what to run first: isocompute next{source} {budget_option(plan.budget)}{where}"
+        command = Material("plan", Asked(), plan=plan, fits=plan.fits, plan_file=True).first
+        where = ", with your runs in place of RUNS" if _own_runs(plan) else ""
+        text += f". This prints what to run first: {command}{where}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 
 

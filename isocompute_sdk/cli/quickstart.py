@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
@@ -287,10 +287,14 @@ def _run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
     from isocompute_sdk.laws import measured_easy
     from isocompute_sdk.planning import Planner
     from isocompute_sdk.records import RunSet
-    from isocompute_sdk.reporting.report import FILE, report
+    from isocompute_sdk.reporting.drawing.html import write
+    from isocompute_sdk.reporting.material import Asked, gather
+    from isocompute_sdk.reporting.report import FILE, build
     from isocompute_sdk.specs import Budget, Recipe
 
-    Budget.parse(budget)
+    # These runs were trained with this preset.
+    easy = Recipe.preset("easy")
+    asked = Asked(Budget.parse(budget), planner={"recipe": easy}, words=("--recipe", "easy"), must_plan=True)
     progress = WorkProgress()
     progress.stage("reading the digitised points of the paper's fig. 6")
     columns, context = measured_easy()
@@ -298,10 +302,10 @@ def _run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
     progress.stage("fitting reward curves, frontier and law")
     fits = api.fit(runs, "avg@4")
     progress.stage("planning")
-    # These runs were trained with this preset.
-    planner = Planner(fits, recipe=Recipe.preset("easy"))
-    plan = planner.allocate(budget)
-    theirs = Planner(api.fit(runs, "avg@4", method="paper", points="all"), recipe=planner.recipe).allocate(budget)
+    found = replace(gather(fits, asked), source=quote(str(output / "runs.csv")))
+    plan = found.plan
+    assert plan is not None, "else an error"
+    theirs = Planner(api.fit(runs, "avg@4", method="paper", points="all"), recipe=easy).allocate(budget)
     progress.stage("writing script and pictures")
     script = plan.launch_script("openrlhf", output_dir="runs/quickstart")
     written = [
@@ -310,7 +314,7 @@ def _run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
         plan.save(output / "plan.json"),
         files.write_text(output / "launch.sh", script, executable=True),
         *opt.save_pictures(plan, output),
-        report(plan, output / FILE),
+        write(build(found), output / FILE),
     ]
     if json:
         emit_json({**plan.to_dict(with_fits=False), "files": [str(path) for path in written]})
