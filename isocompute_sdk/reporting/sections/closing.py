@@ -10,6 +10,7 @@ from typing import Any
 from isocompute_sdk import api
 from isocompute_sdk.documents import digest_of
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.planning.replan import USUAL_BACKEND
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
 from isocompute_sdk.reporting.wording import budget_option
@@ -29,7 +30,9 @@ def launch_script(material: Material) -> Section:
         return Section(
             name, title, (Missing("There is no plan to launch.", "" if material.flat else material.with_runs),)
         )
-    backend, options = _options(material)
+    own, options = _options(material)
+    backend = own or USUAL_BACKEND
+    assumed = "" if own else f"Nothing here names your framework, so {backend} is assumed. "
     command = f"isocompute launch {material.saved_plan or 'plan.json'}"
     if material.saved_plan is None:
         command = f"{material.asking(budget_option(plan.budget), '--output plan.json')} && {command}"
@@ -44,21 +47,22 @@ def launch_script(material: Material) -> Section:
     except IsoComputeError as error:
         lacks = error.message
     if lacks:
-        text = f"No script: {lacks}. To write one anyway:"
+        text = f"No script: {lacks}. {assumed}To write one anyway:"
         return Section(name, title, (Missing(text, f"{command} --backend {backend}{model_option(plan.model)}"),))
     told = Paragraph(
-        "Start it with bash in the folder of the files that it names. For another framework (verl, trl or torch):",
+        f"{assumed}Start it with bash in the folder of the files that it names. For another framework (verl, trl or "
+        "torch):",
         quiet=True,
         command=f"{command}{model_option(plan.model)} --backend verl",
     )
     return Section(name, title, (told, Script(script, f"{backend}, {len(script.splitlines())} lines")))
 
 
-def _options(material: Material) -> tuple[str, dict[str, Any]]:
-    """Backend and files of the script: those of the study, else the runs' own framework and the usual names."""
+def _options(material: Material) -> tuple[str | None, dict[str, Any]]:
+    """Backend and files of the script: those of the study, else the runs' framework, if known, and the usual names."""
     study = material.study
     if study is None:
-        return (None if material.runs is None else backend_of(material.runs)) or "openrlhf", {}
+        return None if material.runs is None else backend_of(material.runs), {}
     data = study.data
     options: dict[str, Any] = {"model": study.model, "train_data": data.train, "eval_data": data.validation}
     options |= {"reward": data.reward, "prompt_key": data.prompt_key, "answer_key": data.answer_key}
