@@ -35,6 +35,9 @@ def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocomp
     again = json.loads(ok(isocompute("plan", "--fits", "out/fits.json", "--budget", "3M", "--json")).stdout)
     assert again["group_size"] == 512
     assert len(RunSet.read(tmp_path / "out" / "runs.csv").run_ids) >= 6
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "isocompute allocate out/runs.csv " in page
+    assert " RUNS " not in page
 
 
 def test_the_readme_shows_what_its_first_command_prints(isocompute: Command, repository: Path) -> None:

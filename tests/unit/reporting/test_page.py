@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from isocompute_sdk import api
 from isocompute_sdk.auditing import audit
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, CampaignSettings
 from isocompute_sdk.campaigns.campaign import COMPARISON as COMPARISON_FILE
@@ -219,17 +220,25 @@ def test_the_page_of_a_saved_plan_plans_other_budgets_with_its_options(
 
 def test_the_command_for_a_smaller_budget_of_a_saved_plan_asks_the_same_question(fits: Fits, tmp_path: Path) -> None:
     planner = Planner(fits, throughput=SPEED)
-    plan = planner.allocate(Budget(gpu_hours=100, deadline_hours=9), slots=0)
+    plan = planner.allocate(Budget(gpu_hours=100, deadline_hours=9, spent={"pilot": 2}), slots=0)
     assert plan.approval is not None
     assert plan.approval.kind == "do-not"
     offered = replace(plan, approval=replace(plan.approval, smaller=60.0))
     file = offered.save(tmp_path / "plan.json")
-    *words, option, amount = shlex.split(answer(gather(file, Asked())).command)
-    assert [*words, option] == ["isocompute", "report", str(file), "--budget"]
+    *words, option, amount, _, spent = shlex.split(answer(gather(file, Asked())).command)
+    assert [*words, option, spent] == ["isocompute", "report", str(file), "--budget", "pilot=2"]
     again = gather(file, Asked(budget=Budget.parse(amount))).plan
     assert again is not None
-    same = planner.allocate(Budget(gpu_hours=60, deadline_hours=9), slots=0)
+    same = planner.allocate(Budget(gpu_hours=60, deadline_hours=9, spent={"pilot": 2}), slots=0)
     assert (again.budget, again.update_steps, again.costs) == (same.budget, same.update_steps, same.costs)
+
+
+def test_what_a_better_model_costs_is_asked_with_the_speed_of_a_saved_plan(fits: Fits) -> None:
+    for budget, options in (("200 gpu_hours", "--rollouts-per-second 60"), ("400M tokens", "--tokens-per-rollout 900")):
+        speed = SPEED.replace(tokens_per_rollout=900)
+        found = gather(Planner(fits, throughput=speed).allocate(budget, slots=0), Asked())
+        assert options in found.instead("--for-reward 0.6")
+        assert options in found.first
 
 
 def test_a_saved_plan_takes_the_price_that_is_given_with_it(fits: Fits, tmp_path: Path) -> None:
@@ -263,17 +272,20 @@ def test_a_plan_without_its_fits_still_has_an_answer_and_its_notes(fits: Fits) -
 def test_runs_that_cannot_be_fitted_together_are_audited(make_runs: Callable[..., RunSet]) -> None:
     mixed = make_runs(model="a", levels=((8, 32), (32, 32)))
     other = make_runs(model="b", levels=((16, 32), (64, 32)))
-    page = page_of(mixed.concat(other))
+    page = build(gather(mixed.concat(other), Asked(fit=QUICK, words=("--bounds", "0", "2"))))
+    commands = [page.answer.command, *(one.command for one in blocks(page, "launch") if isinstance(one, Missing))]
+    assert all(command.startswith("isocompute ") and "--bounds 0 2" in command for command in commands)
     assert page.answer.tone == "neutral"
     assert page.slider() is None
     assert any(isinstance(block, Table) for block in blocks(page, "why"))
 
 
 def test_an_audit_and_its_saved_file_give_pages(make_runs: Callable[..., RunSet], tmp_path: Path) -> None:
-    found = audit(make_runs())
+    found = audit(make_runs(), bounds=(-10, 12))
     curves = {one.name for one in pictures(page_of(found))}
     assert curves
     loaded = page_of(found.save(tmp_path / "audit.json"))
+    assert "RUNS --metric avg@4 --bounds -10 12 --eval-set validation --budget " in loaded.answer.command
     assert pictures(loaded) == ()
     assert page_of(found).answer.sentence == loaded.answer.sentence
     (group,) = found.groups
@@ -396,11 +408,11 @@ def test_nothing_is_predicted_where_no_run_rises(make_runs: Callable[..., RunSet
 def test_commands_on_the_page_repeat_all_that_made_it(fits: Fits, tmp_path: Path) -> None:
     path = fits.save(tmp_path / "fits.json")
     words = ("--mode", "conservative", "--recipe-value", "kl_coef=0")
-    asked = Asked(Budget(rollouts=2e6), "n=8,bp=32", words=words, output="--output answer.html")
+    budget = Budget(rollouts=2e6, spent={"pilot": 1e5})
+    asked = Asked(budget, "n=8,bp=32", words=words, output="--output answer.html")
     found = gather(path, asked)
-    whole = (
-        f"isocompute report {path} --budget 2000000 --against n=8,bp=32 --mode conservative --recipe-value kl_coef=0"
-    )
+    whole = f"isocompute report {path} --budget 2000000 --spent pilot=100000 --against n=8,bp=32"
+    whole += " --mode conservative --recipe-value kl_coef=0"
     assert found.again() == f"{whole} --output answer.html"
     without = gather(path, replace(asked, compare=None, budget=None))
     commands = [block.command for block in answer(without).more if isinstance(block, Missing) and block.command]
@@ -435,6 +447,10 @@ def test_runs_that_measured_another_average_have_their_rewards_and_their_framewo
     assert [float(row[column]) for row in costs.rows] == pytest.approx([0.3 + 0.4 / 1.2] * 3, abs=6e-4)
     (missing,) = [block for block in blocks(page, "launch") if isinstance(block, Missing)]
     assert "--backend trl" in missing.command
+    assert "openrlhf" not in missing.text
+    saved = launch_script(gather(Planner(api.fit(runs, draws=24)).allocate(2e5), Asked())).blocks[-1]
+    assert isinstance(saved, Missing)
+    assert "openrlhf" in saved.text
     traces = traces_of(runs, "avg@4")
     assert all(REWARD in one.traces for one in traces)
 
@@ -450,7 +466,7 @@ def test_a_plan_that_gains_nothing_over_the_best_run_is_not_approved(fits: Fits)
     for one in (plan, little):
         found = answer(gather(one, Asked()))
         assert found.label == "Do not approve yet"
-        assert found.command.startswith("isocompute allocate RUNS --for-reward ")
+        assert found.command.startswith("isocompute allocate RUNS --metric avg@4 --for-reward ")
     assert f"{little.gain.gain:.3f}" in found.decision
 
 
