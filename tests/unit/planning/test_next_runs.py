@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
+from isocompute_sdk import Budget, Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, prospects, runs_of
 from tests.parameters import few
@@ -40,6 +40,10 @@ def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> No
     assert found.cost == pytest.approx(sum(run.cost for run in found.runs))
     assert found.saving == pytest.approx(sum(run.saves for run in found.runs))
     assert 0 < found.share < 0.7
+    # Shares are of the whole budget, also where a part of it is spent.
+    later = planner.next_runs(Budget(rollouts=2 * BUDGET, spent={"pilot": BUDGET}), slots=2)
+    assert later.share == pytest.approx(found.share / 2)
+    assert later.reason == found.reason.replace(f"{found.share:.1%}", f"{later.share:.1%}")
     assert all(run.rollouts <= BUDGET for run in found.runs)
 
 
