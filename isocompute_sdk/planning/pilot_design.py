@@ -231,8 +231,8 @@ def _first_round(
         cost = sum(run.cost for run in runs)
         saves = f"; together expected to save {small(saving)}" if saving else ""
         reason += (
-            f". Pilot with {share * pricing.available / amount:.0%} of the budget; run {named(runs)} first ({amount_text(cost, unit)}, "
-            f"{cost / amount:.1%} of the budget{saves}), fit, and ask again"
+            f". Pilot with {share * pricing.available / amount:.0%} of the budget; run {named(runs)} first "
+            f"({amount_text(cost, unit)}, {cost / amount:.1%} of the budget{saves}), fit, and ask again"
         )
     else:
         reason += f"; of the pilots that could be run, {NONE_WORTH_IT}"
