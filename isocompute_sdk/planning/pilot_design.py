@@ -82,7 +82,7 @@ PUBLISHED_HALF = math.log(3.5e5)
 REFERENCE_SIZE, REFERENCE_PROBLEMS = 64, 32
 NOISE = 0.012
 """Standard deviation of one evaluation: .010 to .012 on the published Easy curves."""
-DRAWS = 250
+DRAWS = 1000
 
 
 def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Generator) -> Surface:

@@ -115,6 +115,13 @@ def test_what_is_saved_is_read_back(planner: Planner) -> None:
     assert PilotDesign.from_dict(design.to_dict()) == design
 
 
+def test_a_budget_that_pays_for_a_pilot_does_so_if_it_is_larger() -> None:
+    planner = Planner(published_prior())
+    advised = [bool(planner.design_pilot(budget).runs) for budget in (1e6, 2e6, 4e6, 8e6)]
+    assert advised == sorted(advised)
+    assert len({*advised}) == 2
+
+
 def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
     design = Planner(published_prior()).design_pilot("3M")
     assert [one.share for one in design.by_share] == [0.02, 0.05, 0.1, 0.2, 0.35]
