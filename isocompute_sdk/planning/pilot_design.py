@@ -229,7 +229,7 @@ def _first_round(
     reason = f"no runs yet: {law} n = {now[0]}{beyond}; any n is expected to lose {regret:.3f} of reward or more"
     if runs:
         cost = sum(run.cost for run in runs)
-        saves = f"; together expected to save {small(saving)}" if saving else ""
+        saves = f"; together expected to save {small(saving)} if the recipe learns at all" if saving else ""
         reason += (
             f". Pilot with {share * pricing.available / amount:.0%} of the budget; run {named(runs)} first "
             f"({amount_text(cost, unit)}, {cost / amount:.1%} of the budget{saves}), fit, and ask again"
