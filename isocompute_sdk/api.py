@@ -262,14 +262,12 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
 
 def _runs_of(fits: Fits, purpose: str) -> RunSet:
     """The runs behind fits."""
-    from isocompute_sdk.records import RunSet
-
-    if fits.runs is None:
+    if fits.table is None:
         raise FitError(
             f"these fits ({fits.source or fits.method}) hold no runs to {purpose}",
             "Fit your own runs with fit(runs); published laws and the fits inside a plan hold none.",
         )
-    return RunSet.from_dict(fits.runs)
+    return fits.table
 
 
 def forecast(
