@@ -262,14 +262,12 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
 
 def _runs_of(fits: Fits, purpose: str) -> RunSet:
     """The runs behind fits."""
-    from isocompute_sdk.records import RunSet
-
-    if fits.runs is None:
+    if fits.table is None:
         raise FitError(
             f"these fits ({fits.source or fits.method}) hold no runs to {purpose}",
             "Fit your own runs with fit(runs); published laws and the fits inside a plan hold none.",
         )
-    return RunSet.from_dict(fits.runs)
+    return fits.table
 
 
 def forecast(
@@ -304,15 +302,14 @@ def forecast(
         RecordError: an unknown run, metric or evaluation set, or several runs without `run_id`.
     """
     fits = runs if isinstance(runs, Fits) else None
-    if fits is None and run_id is not None:
+    if not isinstance(runs, Fits) and run_id is not None:
         fits = fit_together(check_runs(runs), run_id, metric, eval_set, bounds=bounds, rng=rng)
     if fits is not None:
         metric, eval_set, bounds = fits.metric, fits.eval_set, fits.bounds
-        runs = _runs_of(fits, "forecast")
-    check_runs(runs)
-    live = live_run(runs, run_id, metric, eval_set, checkpoints)
+    table = check_runs(runs) if fits is None else _runs_of(fits, "forecast")
+    live = live_run(table, run_id, metric, eval_set, checkpoints)
     bounds = metric_range(bounds)
-    check_bounds(live.series, live.metric, bounds, runs)
+    check_bounds(live.series, live.metric, bounds, table)
     live, known = (live, None) if fits is None else in_sweep(live, fits)
     return forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
 

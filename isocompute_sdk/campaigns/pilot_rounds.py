@@ -368,7 +368,7 @@ class DesignedPilot:
         **more: Any,
     ) -> None:
         """A round whose runs go to their first look; without runs the pilot ends."""
-        share = sum(run.share for run in advice)
+        share = sum(run.cost for run in advice) / self._left(self._spent(taken)).available
         stops = self.pilot.stop_early and self.extends
         looks = [look for look in LOOKS if (1 - look) * share >= MIN_REST] if stops else []
         looks = [look for look in looks if any(run.leg(look).update_steps >= MIN_UPDATES for run in runs)]

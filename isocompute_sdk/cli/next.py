@@ -245,7 +245,6 @@ def _launches(
         fits: of the runs so far.
         model: `--model` and a word to fill in, where the model is unknown.
     """
-    from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.comparable import values_of
     from isocompute_sdk.training.registry import backend_of
 
@@ -253,7 +252,7 @@ def _launches(
     saved = _checkpoints(first, places, fits)
     same = ""
     if fits is not None:
-        backend = None if fits.runs is None else backend_of(RunSet.from_dict(fits.runs))
+        backend = None if fits.table is None else backend_of(fits.table)
         data = values_of(fits.settings, "train_data")
         same += f" --backend {backend}" if backend else ""
         if called := _named_data(fits):
@@ -322,10 +321,10 @@ def _checkpoints(first: NextRuns, places: Sequence[Path], fits: Fits | None) -> 
 
 def _unknown(fits: Fits | None) -> list[str]:
     """Settings that the scripts record and no run does."""
-    from isocompute_sdk.records import CONTEXT_FIELDS, RunSet
+    from isocompute_sdk.records import CONTEXT_FIELDS
     from isocompute_sdk.records.columns import LENIENT
 
-    runs = () if fits is None or fits.runs is None else RunSet.from_dict(fits.runs).runs()
+    runs = () if fits is None or fits.table is None else fits.table.runs()
     # Scripts do not know the number of problems either.
     recorded = [name for name in CONTEXT_FIELDS if name not in (*LENIENT, "n_problems")]
     return [name for name in recorded if runs and all(run.context[name] is None for run in runs)]

@@ -189,9 +189,14 @@ class Fits(Saved):
         return float(10.0 ** law.x_range[1])
 
     @cached_property
+    def table(self) -> RunSet | None:
+        """The runs behind the fit; None for published laws and the fits inside a plan."""
+        return None if self.runs is None else RunSet.from_dict(self.runs)
+
+    @cached_property
     def size_by_run(self) -> Mapping[str, int]:
         """Group size by run id; empty without runs."""
-        return {} if self.runs is None else {run.run_id: run.group_size for run in RunSet.from_dict(self.runs).runs()}
+        return {} if self.table is None else {run.run_id: run.group_size for run in self.table.runs()}
 
     @cached_property
     def best_level(self) -> Measured | None:
@@ -204,7 +209,7 @@ class Fits(Saved):
         window = max(WINDOW, ceil((noise / self.tolerances.equal) ** 2) | 1)
         alone = [] if self.source else [(size, one.compute_T, one.reward_T) for size, one in self.curves.items()]
         ends = {} if self.passport is None else self.passport.ends_left_out
-        best = best_level(self.runs, alone, self.metric, self.eval_set, self.compute, self.method, window, ends)
+        best = best_level(self.table, alone, self.metric, self.eval_set, self.compute, self.method, window, ends)
         error = 0.0 if best is None else noise / best.evaluations**0.5
         if best is None or error <= self.tolerances.equal:
             return best

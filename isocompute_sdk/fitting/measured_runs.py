@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any
 
 import numpy as np
 
@@ -91,7 +90,7 @@ Evaluated = Iterable[tuple[Configuration, Array, Array]]
 
 
 def best_level(
-    runs: Mapping[str, Any] | None,
+    runs: RunSet | None,
     alone: Evaluated,
     metric: str,
     eval_set: str | None,
@@ -100,12 +99,12 @@ def best_level(
     window: int,
     ends: Mapping[str, float],
 ) -> Measured | None:
-    """The best level of all runs, in `RunSet.to_dict` form; without them that of `alone`, each as one run.
+    """The best level of all runs; without them that of `alone`, each as one run.
 
     Each is that of a line through `window` evaluations, of a run that fell those up to where it `ends`, or its first.
     """
     if runs is not None:
-        measured = MeasuredRuns.of(RunSet.from_dict(runs), metric, eval_set, stand_in=method == "surface")
+        measured = MeasuredRuns.of(runs, metric, eval_set, stand_in=method == "surface")
         every = measured.for_surface(compute)
         # One evaluation alone may be high by chance.
         first = [float(np.sort(run.compute_T[run.compute_T > 0])[:WINDOW].max(initial=0.0)) for run in every]

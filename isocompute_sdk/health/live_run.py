@@ -114,15 +114,13 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     Raises:
         FitError: fits of another metric.
     """
-    from isocompute_sdk.records import RunSet
-
-    if fits.surface is None or fits.compute != "log10_rollouts" or fits.runs is None:
+    if fits.surface is None or fits.compute != "log10_rollouts" or fits.table is None:
         return live, None
     if fits.metric != live.metric:
         raise FitError(
             f"these fits are of {fits.metric}, the forecast of {live.metric}", f"Fit its sweep on {live.metric}."
         )
-    series = RunSet.from_dict(fits.runs).series(fits.metric, fits.eval_set)
+    series = fits.table.series(fits.metric, fits.eval_set)
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
     evaluations = [np.stack((one.rollouts_T, one.value_T)) for one in series if one.run_id == live.one.run_id]
     known = any(np.array_equal(one, (live.one.rollouts_T, live.one.value_T)) for one in evaluations)

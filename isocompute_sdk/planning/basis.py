@@ -118,14 +118,13 @@ class Basis:
         given = self.throughput
         if budget.timed and budget.gpus is not None and given is not None and given.rollouts_per_second is not None:
             given.at_gpus(budget.gpus)  # Raises if nothing says how fast so many are.
-        if self.fits.runs is None or not (budget.timed or budget.unit == "tokens"):
+        if self.fits.table is None or not (budget.timed or budget.unit == "tokens"):
             return given
-        from isocompute_sdk.records import RunSet
         from isocompute_sdk.timing.measuring import complete
 
         stated = self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
         gpus = budget.gpus or (stated[0] if len(stated) == 1 else None)
-        return complete(given, RunSet.from_dict(self.fits.runs), timed=budget.timed, gpus=gpus)
+        return complete(given, self.fits.table, timed=budget.timed, gpus=gpus)
 
     def on_gpus_of(self, budget: Budget) -> Self:
         """This planner on the GPUs that the budget names."""

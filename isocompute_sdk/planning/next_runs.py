@@ -55,7 +55,7 @@ class NextRun(Sized):
     cost: Positive
     """In the budget's unit; of a continued run only what is added."""
     share: Share
-    """Of the budget that is left."""
+    """Of the budget."""
     saves: NotNegative
     """Reward that it is expected to save at the target, beside the runs listed before it and less its cost."""
     settles: str
@@ -97,7 +97,7 @@ class NextRuns(Saved):
     unit: Unit
     """Unit of every cost."""
     budget: Positive
-    """What is left of the budget, in that unit."""
+    """The whole budget, with what is spent of it, in that unit."""
     metric: str
     group_size_now: Annotated[int, Field(ge=2)]
     """n that is planned without these runs."""
@@ -124,7 +124,7 @@ class NextRuns(Saved):
 
     @property
     def share(self) -> float:
-        """Their cost as a share of what is left of the budget."""
+        """Their cost as a share of the budget."""
         return self.cost / self.budget
 
     @property
@@ -135,7 +135,7 @@ class NextRuns(Saved):
     @classmethod
     def none(cls, budget: Budget, metric: str, now: tuple[int, int], regret: float, reason: str) -> NextRuns:
         """No runs, with the reason."""
-        return cls((), budget.unit, float(budget.available), metric, *now, max(regret, 0.0), 0.0, reason)
+        return cls((), budget.unit, float(budget.amount), metric, *now, max(regret, 0.0), 0.0, reason)
 
     def summary(self) -> str:
         """The reason, one line for each run, and the notes."""
@@ -264,19 +264,19 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
         if pick.trial.group_size not in (here, rival):
             settles += f", since the joint fit links them to n = {pick.trial.group_size}"
         settles += f" (the plan changes with probability {chance_text(changed)})"
-        runs.append(advised(pick.trial, budget.available, saved, settles))
+        runs.append(advised(pick.trial, budget.amount, saved, settles))
         total, chance_J = total + saved, pick.worth.chosen_J
     cost = sum(run.cost for run in runs)
     return NextRuns(
         runs=tuple(runs),
         unit=budget.unit,
-        budget=float(budget.available),
+        budget=float(budget.amount),
         metric=metric,
         group_size_now=question.plan[0],
         problems_per_batch_now=question.plan[1],
         regret_now=regret,
         saving=float(min(total, regret)),
-        reason=f"{now}. Run {named(runs)} first: {amount_text(cost, budget.unit)}, {cost / budget.available:.1%} of "
+        reason=f"{now}. Run {named(runs)} first: {amount_text(cost, budget.unit)}, {cost / budget.amount:.1%} of "
         f"the budget, expected to save {small(total)} net of its cost",
     )
 

@@ -82,7 +82,7 @@ PUBLISHED_HALF = math.log(3.5e5)
 REFERENCE_SIZE, REFERENCE_PROBLEMS = 64, 32
 NOISE = 0.012
 """Standard deviation of one evaluation: .010 to .012 on the published Easy curves."""
-DRAWS = 250
+DRAWS = 1000
 
 
 def prior_surface(compute: float, problems_per_batch: int, rng: np.random.Generator) -> Surface:
@@ -220,23 +220,23 @@ def _first_round(
     pricing: Pricing, first: Sequence[Trial], share: float, now: tuple[int, int], law: str, regret: float, saving: float
 ) -> NextRuns:
     """The runs of a pilot of this share of the budget, none of them where none is worth it."""
-    unit, available = pricing.budget.unit, float(pricing.available)
+    unit, amount = pricing.budget.unit, float(pricing.budget.amount)
     settles = [f"where the curve of n = {t.group_size} lies; useful only with the others" for t in first]
     # None saves anything alone.
-    runs = tuple(advised(t, available, 0.0, why) for t, why in zip(first, settles, strict=True))
+    runs = tuple(advised(t, amount, 0.0, why) for t, why in zip(first, settles, strict=True))
     largest = max((run.group_size for run in runs), default=now[0])
     beyond = f" (this round tests up to n = {largest})" if now[0] > largest else ""
     reason = f"no runs yet: {law} n = {now[0]}{beyond}; any n is expected to lose {regret:.3f} of reward or more"
     if runs:
         cost = sum(run.cost for run in runs)
-        saves = f"; together expected to save {small(saving)}" if saving else ""
+        saves = f"; together expected to save {small(saving)} if the recipe learns at all" if saving else ""
         reason += (
-            f". Pilot with {share:.0%} of the budget; run {named(runs)} first ({amount_text(cost, unit)}, "
-            f"{cost / available:.1%} of the budget{saves}), fit, and ask again"
+            f". Pilot with {share * pricing.available / amount:.0%} of the budget; run {named(runs)} first "
+            f"({amount_text(cost, unit)}, {cost / amount:.1%} of the budget{saves}), fit, and ask again"
         )
     else:
         reason += f"; of the pilots that could be run, {NONE_WORTH_IT}"
-    return NextRuns(runs, unit, available, METRIC, *now, regret, saving, reason)
+    return NextRuns(runs, unit, amount, METRIC, *now, regret, saving, reason)
 
 
 def _round(

@@ -259,7 +259,8 @@ def replan(
     options = _options(
         basis, live, forecast, (problems, steps), level, np.random.default_rng(0 if rng is None else rng)
     )
-    options += [new_run] * (new_run is not None and forecast.rises)
+    if new_run is not None and forecast.rises:
+        options.append(new_run)
     keep = forecast.card.keep
     on_disk = keep.path is not None
     folder = by_step(checkpoints).get(int(keep.step)) if on_disk and keep.step is not None else None

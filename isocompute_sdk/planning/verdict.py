@@ -9,7 +9,7 @@ import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
-from isocompute_sdk.health.findings import FALLS, FELL
+from isocompute_sdk.health.findings import ADVICE, FALLS, FELL
 from isocompute_sdk.health.live_run import HARMLESS_IN_A_RISE, SICK
 from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short, small, two_digits
 from isocompute_sdk.planning.inheritance import FITTED
@@ -344,14 +344,16 @@ def _is_largest(plan: Plan) -> bool:
 def _trouble(plan: Plan, fits: Fits) -> str:
     """A trouble that a change of the recipe answers, in half of the runs of this n or more; empty without one.
 
-    `isocompute forecast` says of such a run that something must change.
+    `isocompute forecast` says of such a run that something must change. Falls have rules of their own.
     """
     for note in fits.notes:
-        if note.severity == "warning" and note.code in SICK - {*HARMLESS_IN_A_RISE}:
-            mine = {run for run, n in fits.size_by_run.items() if n == plan.group_size} or {*fits.size_by_run}
+        if note.severity == "warning" and note.code in SICK - FALLS.keys() - {*HARMLESS_IN_A_RISE}:
+            same = {run for run, n in fits.size_by_run.items() if n == plan.group_size}
+            mine = same or {*fits.size_by_run}
             sick = len(mine & note.data["runs"].keys())
             if 2 * sick >= len(mine) > 0:
-                return f"{note.code} in {sick} of {counted(len(mine), 'run')} of this n: change the recipe first"
+                where = f"in {sick} of {counted(len(mine), 'run')}{' of this n' if same else ''}"
+                return f"{where} {ADVICE[note.code].title} ({note.code}): change the recipe first"
     return ""
 
 

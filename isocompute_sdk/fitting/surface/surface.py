@@ -556,7 +556,9 @@ def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, re
         surface=surface,
         rise_seen=float(np.clip((last - base) / rise, 0.0, 1.0)) if rise > SMALLEST_RISE else 1.0,
     )
-    residual = reward_T - _on_grid(curve, compute_T)
+    # What follows the highest evaluation may be a fall, which the fit leaves out.
+    risen_T = compute_T <= compute_T[np.argmax(reward_T)]
+    residual = (reward_T - _on_grid(curve, compute_T))[risen_T]
     # Frozen, but complete only once it can be asked.
     object.__setattr__(curve, "rms", float(np.sqrt(np.mean(residual**2))))
     return curve

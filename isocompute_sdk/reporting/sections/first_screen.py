@@ -12,7 +12,6 @@ from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import samples_per_evaluation
 from isocompute_sdk.planning.verdict import NO_CHECK
-from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
@@ -163,12 +162,12 @@ def _came_out(material: Material, outcome: Comparison) -> list[Fact]:
     where = f"at its last evaluation, {short(outcome.rollouts)} rollouts; "
     where += f"{say.difference(outcome.measured, outcome.predicted)} against the {outcome.predicted:.3f} predicted"
     after, fits = material.runs, material.fits
-    if after is None or fits is None or fits.runs is None:
+    if after is None or fits is None or fits.table is None:
         return [Fact(f"Measured {outcome.metric}", f"{outcome.measured:.3f}", where)]
     own = outcome.series(after, fits.eval_set)
     if (highest := float(own.value_T.max())) > outcome.measured:
         where += f"; its highest evaluation is {highest:.3f}"
-    before = RunSet.from_dict(fits.runs).series(outcome.metric, fits.eval_set)
+    before = fits.table.series(outcome.metric, fits.eval_set)
     best = max(before, key=lambda one: float(one.value_T[-1]))
     measured = float(best.value_T[-1])
     run = f"{measured:.3f} by n = {best.group_size} at {short(float(best.rollouts_T[-1]))}"

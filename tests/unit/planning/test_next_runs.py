@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
+from isocompute_sdk import Budget, Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, prospects, runs_of
 from tests.parameters import few
@@ -40,6 +40,10 @@ def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> No
     assert found.cost == pytest.approx(sum(run.cost for run in found.runs))
     assert found.saving == pytest.approx(sum(run.saves for run in found.runs))
     assert 0 < found.share < 0.7
+    # Shares are of the whole budget, also where a part of it is spent.
+    later = planner.next_runs(Budget(rollouts=2 * BUDGET, spent={"pilot": BUDGET}), slots=2)
+    assert later.share == pytest.approx(found.share / 2)
+    assert later.reason == found.reason.replace(f"{found.share:.1%}", f"{later.share:.1%}")
     assert all(run.rollouts <= BUDGET for run in found.runs)
 
 
@@ -109,6 +113,13 @@ def test_what_is_saved_is_read_back(planner: Planner) -> None:
     assert NextRuns.from_dict(found.to_dict()) == found
     design = Planner(published_prior()).design_pilot(BUDGET)
     assert PilotDesign.from_dict(design.to_dict()) == design
+
+
+def test_a_budget_that_pays_for_a_pilot_does_so_if_it_is_larger() -> None:
+    planner = Planner(published_prior())
+    advised = [bool(planner.design_pilot(budget).runs) for budget in (1e6, 2e6, 4e6, 8e6)]
+    assert advised == sorted(advised)
+    assert len({*advised}) == 2
 
 
 def test_without_data_a_pilot_is_designed(planner: Planner) -> None:

@@ -572,6 +572,22 @@ def test_the_page_lists_every_verdict_with_its_words() -> None:
     assert listed == VERDICTS
 
 
+def test_a_plan_whose_runs_forecast_says_to_change_is_not_approved() -> None:
+    steps = np.arange(0, 1001, 20.0)
+    rng, approvals = np.random.default_rng(0), list[str]()
+    for drifts in (False, True):
+        kl = np.where(steps > 400, 0.05 if drifts else 0.0005, 0.0005)
+        reward = 0.3 + 0.4 * (1 - np.exp(-steps / 600)) + rng.normal(0, 0.004, len(steps))
+        runs = RunSet.from_columns({"step": steps, "avg@4": reward, "kl": kl}, group_size=8, problems_per_batch=32)
+        fits = fit(runs, draws=60)
+        plan = Planner(fits).allocate(2 * 1000 * 256)
+        assert plan.approval is not None
+        approvals.append(plan.approval.kind)
+        changes = iso.forecast(fits, runs.run_ids[0]).card.action == "change-something"
+        assert changes == ("kl-drift" in plan.approval.reason) == drifts
+    assert approvals[0] != approvals[1] == "do-not"
+
+
 @pytest.mark.slow
 def test_a_plan_whose_n_collapsed_in_a_run_is_checked_soon_after_that_place() -> None:
     frame = recorded("mul31-hard").filter(metric="avg@4").to_polars()
