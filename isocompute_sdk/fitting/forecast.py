@@ -265,7 +265,6 @@ def forecast_run(
             "Wait for more, or evaluate more often.",
         )
     surface = live.surface(bounds, known=known, rng=rng)
-    borrowed = tuple(sorted(one.run_id for one in live.series[1:]))
     factors = sorted({*(factor for factor in FACTORS if factor < to), float(to)})
     trained = series.rollouts_T[series.rollouts_T > 0]
     first, last = float(trained.min()), float(trained.max())
@@ -274,7 +273,7 @@ def forecast_run(
     at_Q = np.unique(np.concatenate([past_Q, ahead_Q, np.log(factors)]))
     reward_DQ = surface.draws(last * np.exp(at_Q))
     worth = Tolerances(bounds[1] - bounds[0]).equal
-    return _Answer(live, surface, last, level, worth, at_Q, reward_DQ).forecast(factors, borrowed, after)
+    return _Answer(live, surface, last, level, worth, at_Q, reward_DQ).forecast(factors, after)
 
 
 @dataclass(frozen=True)
@@ -290,7 +289,7 @@ class _Answer:
     at_Q: Array
     reward_DQ: Array
 
-    def forecast(self, factors: Sequence[float], borrowed: tuple[str, ...], evaluations: int) -> Forecast:
+    def forecast(self, factors: Sequence[float], evaluations: int) -> Forecast:
         live, series, now = self.live, self.live.one, self.now
         best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
         far = int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))
@@ -319,7 +318,7 @@ class _Answer:
             falling_ahead=float(falling_ahead),
             onset=self._onset(float(falling), keep),
             card=Card("go-on", "", keep),
-            borrowed=borrowed,
+            borrowed=self.surface.borrowed,
             evaluated=series.rollouts_T,
             measured=series.value_T,
             curve=ForecastCurve(self.last * np.exp(self.at_Q[shown]), *curve_3Q[:, shown]),

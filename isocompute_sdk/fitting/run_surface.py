@@ -43,6 +43,8 @@ class RunSurface:
 
     surface: Surface
     run: PreparedRun
+    borrowed: tuple[str, ...] = ()
+    """The other runs that it was fitted with."""
 
     @classmethod
     def fit(
@@ -69,9 +71,12 @@ class RunSurface:
         prepared = prepare(runs, bounds[1] - bounds[0])
         mine = prepared[runs.index(one)]
         if not len(mine.log_compute_J):
+            if others:
+                # What is noise in the sweep may be a rise of this run.
+                return cls.fit(one, (), bounds, rng)
             raise FitError(f"run {one.run_id!r} has no evaluation before it fell", "Look at its first evaluations.")
         surface = fit_surface(prepared, bounds, DEFAULT_DRAWS, rng) if known is None else known
-        return cls(_for_run(surface, mine, rng), mine)
+        return cls(_for_run(surface, mine, rng), mine, tuple(sorted(other.run_id for other in others)))
 
     def draws(self, compute: Array, *, at: bool = True) -> Array:
         """Noise-free rewards of the run at each compute, or of its best checkpoint: shape (draws, Q)."""

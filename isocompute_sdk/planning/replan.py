@@ -333,7 +333,8 @@ def _options(
         start = None if name == "go-on" or (name == "stop" and keep.path is None) else keep
         return Option(name, title, basis, why, start, changes, n, problems, own, float(own * n * problems), *reward)
 
-    curve = f"The run's curve in the fit of {len(live.series)} runs" if live.series[1:] else "The run's own curve"
+    others = len(forecast.borrowed)
+    curve = f"The run's curve in the fit of {others + 1} runs" if others else "The run's own curve"
     why = f"{curve}; probability that it falls {chance_text(forecast.falling)}."
     longest = max(float(one.rollouts_T[-1]) for one in live.series)
     basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"
