@@ -231,12 +231,15 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
 
     from isocompute_sdk.reporting.wording import instead, reward_test
     from isocompute_sdk.training.checks import model_option
+    from isocompute_sdk.training.registry import backend_of
 
     train = typed.saving()
     if saved is not None:
         # Only what the plan leaves open is asked for.
         gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""
-        train = f"isocompute launch {quote(str(saved))}{model_option(plan.model)}{gpus}"
+        own = None if plan.fits is None or plan.fits.table is None else backend_of(plan.fits.table)
+        backend = "" if own is None else f" --backend {own}"
+        train = f"isocompute launch {quote(str(saved))}{backend}{model_option(plan.model)}{gpus}"
     if plan.approval is None or plan.approval.kind != "do-not":
         return [f"next: {train}"]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
