@@ -23,7 +23,7 @@ model: simulated/easy
 data: {train: train.jsonl, validation: validation.jsonl, reward: reward.py}
 recipe: easy
 sweep: {group_size: [8, 32], problems_per_batch: 32, rollouts: 40_960}
-budget: 2M
+budget: 4M
 backend: simulator
 """
 
