@@ -157,6 +157,7 @@ class Material:
         if known is not None and (self.fits is None or self.fits.method in FITTED):
             words += [f"--metric {quote(known.metric)}", *bounds_words(known)]
             words += [] if known.eval_set is None else [f"--eval-set {quote(known.eval_set)}"]
+            words += [] if self.fits is None else [f"--pool {name}" for name in self.fits.options.get("pool", ())]
         words += [] if self.plan is None else speed_options(self.plan)
         return " ".join(word for word in [*words, *options] if word)
 
