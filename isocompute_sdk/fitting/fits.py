@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import ceil, log2
+from math import log2
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
@@ -47,7 +47,6 @@ from isocompute_sdk.fitting.fit_parts import (
 from isocompute_sdk.fitting.measured_runs import best_level
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
-from isocompute_sdk.fitting.surface.data import TOO_FAR, WINDOW
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface, curve_of
 from isocompute_sdk.notebook import frame_of
@@ -205,22 +204,7 @@ class Fits(Saved):
         Levels go through five evaluations, or as many as make their mean certain to what counts as equal. Where a run
         has too few for that, and they do not lie above its curve by more than their noise, it is that of the curves.
         """
-        noise = 0.0 if self.surface is None else self.surface.noise
-        window = max(WINDOW, ceil((noise / self.tolerances.equal) ** 2) | 1)
-        alone = [] if self.source else [(size, one.compute_T, one.reward_T) for size, one in self.curves.items()]
-        ends = {} if self.passport is None else self.passport.ends_left_out
-        best = best_level(self.table, alone, self.metric, self.eval_set, self.compute, self.method, window, ends)
-        error = 0.0 if best is None else noise / best.evaluations**0.5
-        if best is None or error <= self.tolerances.equal:
-            return best
-        there = self.predict(best.compute, best.group_size, best.problems_per_batch)
-        if best.reward - float(there.mean) > TOO_FAR * error:
-            return best
-        fitted = [
-            Measured(*size, one.last_compute, float(self.predict(one.last_compute, *size).mean), 0)
-            for size, one in self.curves.items()
-        ]
-        return max(fitted, key=lambda one: one.reward)
+        return best_level(self)
 
     def law(self, name: str = "group_size") -> AllocationLaw:
         """A law by name: `group_size`, `group_size_vs_steps` or `problems_per_batch_vs_steps`.

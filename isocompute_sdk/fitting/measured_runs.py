@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from shlex import quote
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fit_parts import Configuration, Measured, Method
-from isocompute_sdk.fitting.surface.data import WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
+from isocompute_sdk.fitting.fit_parts import Configuration, Measured
+from isocompute_sdk.fitting.surface.data import TOO_FAR, WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
@@ -25,6 +27,9 @@ from isocompute_sdk.records.reward_metrics import (
     two_scales,
 )
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
 
 MIN_FILLED = 0.01
 """Share of wide bounds that rewards must reach: shares of 1 are not percent."""
@@ -85,38 +90,36 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
-Evaluated = Iterable[tuple[Configuration, Array, Array]]
-"""n and B_p, compute and reward of evaluations."""
+def best_level(fits: Fits) -> Measured | None:
+    """The best level of all runs; see `Fits.best_level`. Without runs each curve counts as one."""
+    noise = 0.0 if fits.surface is None else fits.surface.noise
+    window = max(WINDOW, ceil((noise / fits.tolerances.equal) ** 2) | 1)
+    curves = {} if fits.source else fits.curves
+    rewards = [(size, one.compute_T, one.reward_T) for size, one in curves.items()]
+    if fits.table is not None:
+        runs = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=fits.method == "surface")
+        rewards = [_until_fall(run, fits) for run in runs.for_surface(fits.compute)]
+    found = (Measured.of(*one, window) for one in rewards)
+    best = max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
+    error = 0.0 if best is None else noise / best.evaluations**0.5
+    if best is None or error <= fits.tolerances.equal:
+        return best
+    there = fits.predict(best.compute, best.group_size, best.problems_per_batch)
+    if best.reward - float(there.mean) > TOO_FAR * error:
+        return best
+    fitted = [
+        Measured(*size, one.last_compute, float(fits.predict(one.last_compute, *size).mean), 0)
+        for size, one in fits.curves.items()
+    ]
+    return max(fitted, key=lambda one: one.reward)
 
 
-def best_level(
-    runs: RunSet | None,
-    alone: Evaluated,
-    metric: str,
-    eval_set: str | None,
-    compute: str,
-    method: Method,
-    window: int,
-    ends: Mapping[str, float],
-) -> Measured | None:
-    """The best level of all runs; without them that of `alone`, each as one run.
-
-    Each is that of a line through `window` evaluations, of a run that fell those up to where it `ends`, or its first.
-    """
-    if runs is not None:
-        measured = MeasuredRuns.of(runs, metric, eval_set, stand_in=method == "surface")
-        every = measured.for_surface(compute)
-        # One evaluation alone may be high by chance.
-        first = [float(np.sort(run.compute_T[run.compute_T > 0])[:WINDOW].max(initial=0.0)) for run in every]
-        kept = [
-            run.compute_T <= max(ends.get(run.run_id, np.inf), least) for run, least in zip(every, first, strict=True)
-        ]
-        alone = (
-            ((run.group_size, run.problems_per_batch), run.compute_T[kept_T], run.reward_T[kept_T])
-            for run, kept_T in zip(every, kept, strict=True)
-        )
-    found = (Measured.of(*one, window) for one in alone)
-    return max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
+def _until_fall(run: SurfaceRun, fits: Fits) -> tuple[Configuration, Array, Array]:
+    """A run's evaluations up to where it fell, or its first: one alone may be high by chance."""
+    ends = {} if fits.passport is None else fits.passport.ends_left_out
+    least = float(np.sort(run.compute_T[run.compute_T > 0])[:WINDOW].max(initial=0.0))
+    kept_T = run.compute_T <= max(ends.get(run.run_id, np.inf), least)
+    return (run.group_size, run.problems_per_batch), run.compute_T[kept_T], run.reward_T[kept_T]
 
 
 def start_rewards(
