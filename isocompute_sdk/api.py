@@ -257,10 +257,10 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
     Raises:
         FitError: fits without runs (published laws, or the fits inside a plan).
     """
-    return fit(_runs_of(fits, "add to").concat(more_runs), fits.metric, **{**fits.options, **changes})
+    return fit(runs_of(fits, "add to").concat(more_runs), fits.metric, **{**fits.options, **changes})
 
 
-def _runs_of(fits: Fits, purpose: str) -> RunSet:
+def runs_of(fits: Fits, purpose: str) -> RunSet:
     """The runs behind fits."""
     if fits.table is None:
         raise FitError(
@@ -306,7 +306,7 @@ def forecast(
         fits = fit_together(check_runs(runs), run_id, metric, eval_set, bounds=bounds, rng=rng)
     if fits is not None:
         metric, eval_set, bounds = fits.metric, fits.eval_set, fits.bounds
-    table = check_runs(runs) if fits is None else _runs_of(fits, "forecast")
+    table = check_runs(runs) if fits is None else runs_of(fits, "forecast")
     live = live_run(table, run_id, metric, eval_set, checkpoints)
     bounds = metric_range(bounds)
     check_bounds(live.series, live.metric, bounds, table)

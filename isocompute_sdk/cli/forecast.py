@@ -60,7 +60,9 @@ class RestOptions:
 @with_option_groups
 def forecast(
     *,
-    logs: Annotated[list[Path] | None, typer.Argument(help="Logs of any runs: files, folders or globs.")] = None,
+    logs: Annotated[
+        list[Path] | None, typer.Argument(help="Logs of any runs: files, folders or globs; or saved fits.")
+    ] = None,
     to: Annotated[str, opt.option("How far ahead, as a multiple of the run's compute: 2x, 4x.", None, "--to")] = "4x",
     run: Annotated[
         str | None,
@@ -115,8 +117,7 @@ def forecast(
     if rest.remaining is None and (refused := changed_options(rest)):
         raise SpecError(f"{refused[0]}; accepted: with --remaining", "Add --remaining 2M.")
     left_out: dict[str, str] = {}
-    runs = reading.read(logs, reading.metric, left_out=left_out)
-    sweep = api.fit_together(runs, None, reading.metric, eval_set, bounds=bounds, rng=seed)
+    runs, sweep = _read(logs, reading, eval_set, bounds, seed, left_out)
     saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
     if rest.remaining is not None:
         run = _newest(reading, logs, runs) if run is None else run
@@ -124,27 +125,14 @@ def forecast(
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
         mine = runs if name is None else runs.filter(run_id=name)
         behind = sweep or api.fit(mine, reading.metric, eval_set, bounds=bounds, rng=seed)
-        plan_anew = [
-            "isocompute allocate",
-            *reading.sources(logs),
-            *bounds_words(behind),
-            f"--budget {quote(rest.remaining)}",
-        ]
+        given = [] if reading.saved(logs) else bounds_words(behind)
+        plan_anew = ["isocompute allocate", *reading.sources(logs), *given, f"--budget {quote(rest.remaining)}"]
         _replan(runs, name, behind, own, rest, seed, output, plan_anew, json=json)
         if not json:
             _say_left_out(left_out)
         return
     names = list(runs.run_ids) if run is None else [run]
-    found: list[Forecast] = []
-    failed = dict[str, IsoComputeError]()
-    for name in names:
-        mine = [(one.step, str(one.path)) for one in of_run(saved, name, runs.run_ids)]
-        try:
-            lacks = sweep is not None and sweep.metric not in runs.filter(run_id=name).metrics
-            among = runs if sweep is None else runs.filter(run_id=name) if lacks else sweep
-            found.append(api.forecast(among, name, reading.metric, eval_set, checkpoints=mine, **settings))
-        except (FitError, RecordError) as error:
-            failed[name] = error
+    found, failed = _forecasts(names, runs, sweep, saved, reading.metric, eval_set, settings)
     if not found:
         raise next(iter(failed.values()))
     left_out |= {name: error.message for name, error in failed.items()}
@@ -161,6 +149,51 @@ def forecast(
     _say_left_out(left_out)
     for path in written:
         say(f"wrote {path}")
+
+
+def _read(
+    logs: list[Path] | None,
+    reading: ReadingOptions,
+    eval_set: str | None,
+    bounds: tuple[float, float],
+    seed: int,
+    left_out: dict[str, str],
+) -> tuple[RunSet, Fits | None]:
+    """The runs, and fits of them together, if they may be compared."""
+    from isocompute_sdk import api
+    from isocompute_sdk.fitting.fits import Fits
+
+    if (file := reading.saved(logs)) is not None:
+        fits = Fits.load(file)
+        return api.runs_of(fits, "forecast"), fits
+    runs = reading.read(logs, reading.metric, left_out=left_out)
+    return runs, api.fit_together(runs, None, reading.metric, eval_set, bounds=bounds, rng=seed)
+
+
+def _forecasts(
+    names: Sequence[str],
+    runs: RunSet,
+    sweep: Fits | None,
+    saved: Sequence[SavedCheckpoint],
+    metric: str | None,
+    eval_set: str | None,
+    settings: Mapping[str, Any],
+) -> tuple[list[Forecast], dict[str, IsoComputeError]]:
+    """Forecasts of runs, and why others have none; a run without the metric of the others is forecast alone."""
+    from isocompute_sdk import api
+    from isocompute_sdk.ingest.saved_checkpoints import of_run
+
+    found: list[Forecast] = []
+    failed = dict[str, IsoComputeError]()
+    for name in names:
+        mine = [(one.step, str(one.path)) for one in of_run(saved, name, runs.run_ids)]
+        try:
+            lacks = sweep is not None and sweep.metric not in runs.filter(run_id=name).metrics
+            among = runs if sweep is None else runs.filter(run_id=name) if lacks else sweep
+            found.append(api.forecast(among, name, metric, eval_set, checkpoints=mine, **settings))
+        except (FitError, RecordError) as error:
+            failed[name] = error
+    return found, failed
 
 
 def _newest(reading: ReadingOptions, logs: list[Path] | None, runs: RunSet) -> str | None:
@@ -256,6 +289,6 @@ def _replan(
     if (rest.follow or answer.follow) == "new-run":
         say(f"next: {' '.join(plan_anew)} --output plan.json")
     if refused is not None:
-        say(f"no commands: {refused.message}\n  {refused.hint}")
+        say(f"no commands: {refused.message}\n  {refused.shell_hint}")
     if output is not None:
         say(f"wrote {output}")

@@ -66,9 +66,13 @@ class Measured:
     evaluations: Annotated[int, Field(ge=0)]
     """How many evaluations the line goes through: `window`, at most a third of the run's, but five, or what it has.
     0: they are too noisy to tell it, and `reward` is the fit's at the end of the run."""
+    run_id: str | None = None
+    """The run, if it did not fall; None where it is that of a curve."""
 
     @classmethod
-    def of(cls, size: Configuration, compute_T: Array, reward_T: Array, window: int) -> Measured | None:
+    def of(
+        cls, size: Configuration, compute_T: Array, reward_T: Array, window: int, run_id: str | None = None
+    ) -> Measured | None:
         """That of one run through so many evaluations; None without an evaluation after step 0."""
         trained = compute_T > 0
         if not trained.any():
@@ -80,7 +84,7 @@ class Measured:
         level_T = _lines_through(reward_T, seen)
         best = int(np.argmax(level_T))
         # The end of a line may lie above all that was measured.
-        return cls(*size, float(compute_T[best]), min(float(level_T[best]), float(reward_T.max())), seen)
+        return cls(*size, float(compute_T[best]), min(float(level_T[best]), float(reward_T.max())), seen, run_id)
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"

@@ -193,9 +193,11 @@ class Forecast(Saved):
         basis = "to this run alone: it knows no other n, and of a later rise or fall only the usual chance"
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')}; plans show the mean over runs"
-        action = f"{self.card.action}: {self.card.reason}"
+        action, ask = f"{self.card.action}: {self.card.reason}", "--remaining 2M"
         if self.card.action == "change-something":
-            action += "; add --remaining 2M to see what can be changed"
+            action += f"; add {ask} to see what can be changed"
+        elif self.card.action == "go-on" and self.borrowed:
+            action += f"; {ask} compares it with a new run"
         lines = [title, *[f"  fitted {basis}"] * told, f"  {action}"]
         if self.rises or self.lost:
             keep, best = self.card.keep, "best so far" if self.onset is None else "best before the trouble"

@@ -13,6 +13,7 @@ import numpy as np
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration, Measured
+from isocompute_sdk.fitting.run_surface import RunSurface
 from isocompute_sdk.fitting.surface.data import TOO_FAR, WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
@@ -90,16 +91,22 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
+Evaluations = tuple[Configuration, Array, Array, int, str | None]
+"""Arguments of `Measured.of`."""
+
+
 def best_level(fits: Fits) -> Measured | None:
     """The best level of all runs; see `Fits.best_level`. Without runs each curve counts as one."""
     noise = 0.0 if fits.surface is None else fits.surface.noise
     window = max(WINDOW, ceil((noise / fits.tolerances.equal) ** 2) | 1)
     curves = {} if fits.source else fits.curves
-    rewards = [(size, one.compute_T, one.reward_T) for size, one in curves.items()]
+    rewards: list[Evaluations] = [(size, one.compute_T, one.reward_T, window, None) for size, one in curves.items()]
+    runs = list[SurfaceRun]()
     if fits.table is not None:
-        runs = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=fits.method == "surface")
-        rewards = [_until_fall(run, fits) for run in runs.for_surface(fits.compute)]
-    found = (Measured.of(*one, window) for one in rewards)
+        measured = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=fits.method == "surface")
+        runs = measured.for_surface(fits.compute)
+        rewards = [_until_fall(run, fits, window) for run in runs]
+    found = (Measured.of(*one) for one in rewards)
     best = max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
     error = 0.0 if best is None else noise / best.evaluations**0.5
     if best is None or error <= fits.tolerances.equal:
@@ -107,19 +114,33 @@ def best_level(fits: Fits) -> Measured | None:
     there = fits.predict(best.compute, best.group_size, best.problems_per_batch)
     if best.reward - float(there.mean) > TOO_FAR * error:
         return best
+    at = {size: float(fits.predict(one.last_compute, *size).mean) for size, one in fits.curves.items()}
+    size = max(at, key=lambda one: at[one])
     fitted = [
-        Measured(*size, one.last_compute, float(fits.predict(one.last_compute, *size).mean), 0)
-        for size, one in fits.curves.items()
+        _at_end(run, [other for other in runs if other is not run], fits)
+        for run in runs
+        if (run.group_size, run.problems_per_batch) == size
     ]
-    return max(fitted, key=lambda one: one.reward)
+    alone = Measured(*size, fits.curves[size].last_compute, at[size], 0)
+    return max(fitted, key=lambda one: one.reward, default=alone)
 
 
-def _until_fall(run: SurfaceRun, fits: Fits) -> tuple[Configuration, Array, Array]:
+def _at_end(run: SurfaceRun, others: Sequence[SurfaceRun], fits: Fits) -> Measured:
+    """The reward at the end of a run by its own curve, as its forecast begins."""
+    known = fits.surface if others else None
+    own = RunSurface.fit(run, others, fits.bounds, np.random.default_rng(0), known)
+    end = run.compute_T[-1:]
+    reward = float(own.draws(end).mean())
+    return Measured(run.group_size, run.problems_per_batch, float(end[0]), reward, 0, run.run_id)
+
+
+def _until_fall(run: SurfaceRun, fits: Fits, window: int) -> Evaluations:
     """A run's evaluations up to where it fell, or its first: one alone may be high by chance."""
     ends = {} if fits.passport is None else fits.passport.ends_left_out
     least = float(np.sort(run.compute_T[run.compute_T > 0])[:WINDOW].max(initial=0.0))
     kept_T = run.compute_T <= max(ends.get(run.run_id, np.inf), least)
-    return (run.group_size, run.problems_per_batch), run.compute_T[kept_T], run.reward_T[kept_T]
+    name = None if run.run_id in ends else run.run_id
+    return (run.group_size, run.problems_per_batch), run.compute_T[kept_T], run.reward_T[kept_T], window, name
 
 
 def start_rewards(

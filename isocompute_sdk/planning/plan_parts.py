@@ -93,6 +93,8 @@ class Gain:
     """That `gain` is positive, over the same draws; None without draws."""
     usual: float | None = None
     """What the fit expects there, if `best` lies above its 80 % interval: part of it may be luck. None otherwise."""
+    going_on: float = 0.0
+    """What the rollouts of the plan are predicted to add if the run of `best` goes on with them; 0 where unknown."""
 
     @property
     def shown(self) -> float:

@@ -153,7 +153,7 @@ class Replan(Saved):
             raise PlanError(
                 f"option {chosen.name} starts from {self.checkpoint.place}, of which no checkpoint was found",
                 "Name the folder of the checkpoints (checkpoints=).",
-            ).in_shell("Name their folder.", ("--checkpoints FOLDER",))
+            ).in_shell("Name their folder: --checkpoints FOLDER.")
         folder = self.loadable
         converting = [] if self.convert is None else [self.convert]
         if folder is None and self.convert is not None:

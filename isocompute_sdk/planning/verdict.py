@@ -279,7 +279,11 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     scale = [abs(wider - mean) / max(abs(end - mean), 1e-12) for wider, end in zip(interval, ends, strict=True)]
     wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
     low, high = (end - best.reward for end in interval)
-    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), usual)
+    further = 0.0
+    if best.run_id is not None and fits.compute == "log10_rollouts":
+        reached = fits.predict(best.compute + plan.rollouts, best.group_size, best.problems_per_batch)
+        further = min(float(reached.mean - there.mean), fits.bounds[1] - best.reward)
+    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), usual, further)
 
 
 def _past_fall(plan: Plan, fits: Fits) -> Approval | None:
@@ -374,6 +378,8 @@ def _against(plan: Plan) -> str:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
         left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if better_reward(plan) is None else "")
         left = "nothing is left to gain" if _better(plan) is None else left
+        if plan.gain.going_on >= fits.tolerances.small:
+            left = f"the plan, a new run, is predicted to gain {gain}; going on with that run may gain more"
         usual = plan.gain.usual
         above = ":" if usual is None else f", where the fit expects {usual:.3f};"
         against = f"a run already reached {plan.gain.best}{above} {left}"

@@ -145,7 +145,9 @@ class Material:
 
     @property
     def with_runs(self) -> str:
-        """The command that plans the same budget, or any, from runs."""
+        """The command that plans the same budget, or any, from runs; empty where they must be mended first."""
+        if self.problem and not self.mends:
+            return ""
         budget = self.asked.budget if self.plan is None else self.plan.budget
         option = "--budget 3M" if budget is None else budget_option(budget)
         return self._with_others(option) if self.runs is None else self.asking(option, *self.mends)

@@ -64,6 +64,14 @@ def instead(plan: Plan) -> tuple[str, str] | None:
     return "what a better model costs", f"--for-reward {round(better, 3):g}{unit}"
 
 
+def going_on(plan: Plan) -> str:
+    """The command that asks whether the best run should go on in place of the plan; empty where that gains nothing."""
+    gain = plan.gain
+    if gain is None or not plan.gains_nothing or gain.going_on < plan.tolerances.small or gain.best.run_id is None:
+        return ""
+    return f"isocompute forecast RUNS --run {quote(gain.best.run_id)} --remaining {plan.rollouts}"
+
+
 def reward_test(plan: Plan) -> str:
     """The command for a plan of runs whose rewards do not rise."""
     return f"isocompute problems train.jsonl --label {quote(plan.model or PLACEHOLDER)} --reward reward.py"

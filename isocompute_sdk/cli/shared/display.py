@@ -229,7 +229,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     """What to do next, as commands; where no run rises, the same question with a run that does."""
     from shlex import quote
 
-    from isocompute_sdk.reporting.wording import instead, reward_test
+    from isocompute_sdk.reporting.wording import going_on, instead, reward_test
     from isocompute_sdk.training.checks import model_option
     from isocompute_sdk.training.registry import backend_of
 
@@ -245,9 +245,11 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []
+    if further := going_on(plan):
+        lines.append(f"{'or' if first else 'next'}, whether that run should go on: {filled(further, sys.argv[1:])}")
     if (other := instead(plan)) is not None:
         what, option = other
-        return [*lines, f"{'or' if first else 'next'}, {what}: {typed.instead(option)}"]
+        return [*lines, f"{'or' if lines else 'next'}, {what}: {typed.instead(option)}"]
     if plan.fits is not None and plan.fits.flat_runs is not None:
         return [
             f"next, to test the reward and how hard the problems are for the model: {reward_test(plan)}",

@@ -69,6 +69,21 @@ class TableOptions:
             received = "paths and --map" if paths else "neither paths nor --map"
             raise SpecError(f"received {received}; accepted: PATHS, or --map FILE", f"For example {example}.")
 
+    def saved(self, source: Sequence[Path] | None) -> Path | None:
+        """The saved answer that is the source, of which nothing is read or fitted anew; None of runs.
+
+        Raises:
+            SpecError: options of reading or fitting with a saved answer.
+        """
+        if source is None or len(source) != 1 or not holds_fits(source[0]):
+            return None
+        if refused := opt.changed_options(self):
+            raise SpecError(
+                f"{', '.join(refused)} with {source[0]}, which was fitted before; accepted: with runs",
+                "Give the runs, or leave the options out.",
+            )
+        return source[0]
+
     def mapping(self, metric: str | None = None) -> RunMap:
         """The mapping, with what the other options say.
 
@@ -165,21 +180,6 @@ class FittingOptions(TableOptions):
 
         saved = self.saved(source)
         return self.fit(source, **settings) if saved is None else Fits.load(saved)
-
-    def saved(self, source: Sequence[Path] | None) -> Path | None:
-        """The saved answer that is the source, of which nothing is read or fitted anew; None of runs.
-
-        Raises:
-            SpecError: options of reading or fitting with a saved answer.
-        """
-        if source is None or len(source) != 1 or not holds_fits(source[0]):
-            return None
-        if refused := opt.changed_options(self):
-            raise SpecError(
-                f"{', '.join(refused)} with {source[0]}, which was fitted before; accepted: with runs",
-                "Give the runs, or leave the options out.",
-            )
-        return source[0]
 
     def fit_arguments(self, **settings: Any) -> dict[str, Any]:
         """Arguments of `api.fit` besides the runs, without those that were not given.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--checkpoints")
 """Options that are not handed on: where to write, how to print, and how to search for runs."""
-ABOUT_READ = re.compile(r"(isocompute (?:doctor|audit)) (?:PATH|RUNS)\b( --output map\.yaml)?")
+ABOUT_READ = re.compile(r"(isocompute (?:doctor|audit|forecast)) (?:PATH|RUNS)\b( --output map\.yaml)?")
 """Commands in notes and errors about the runs that were read."""
 MEANINGS = ("--set", "--rename", "--ignore", "--metric")
 """Options that say what columns mean, as all commands that read take them."""
@@ -78,14 +78,20 @@ def filled(text: str, words: Sequence[str]) -> str:
     ]
 
     bounds = [word for at, word in enumerate(words) if "--bounds" in words[max(at - 2, 0) : at + 1]]
+    mapped = [
+        word for at, word in enumerate(words) if word.startswith("--map=") or "--map" in words[max(at - 1, 0) : at + 1]
+    ]
 
     def about(found: re.Match[str]) -> str:
         from isocompute_sdk.ingest.mapping import map_name
 
+        doctor = "doctor" in found[1]
+        if not read and doctor:
+            return found[0]
         named = f" --output {map_name(read)}" if found[2] else ""
-        return f"{found[1]} {shlex.join([*read, *meanings, *(bounds if 'audit' in found[1] else ())])}{named}"
+        return f"{found[1]} {shlex.join([*(read or mapped), *meanings, *(() if doctor else bounds)])}{named}"
 
-    return ABOUT_READ.sub(about, text) if read else text
+    return ABOUT_READ.sub(about, text) if read or mapped else text
 
 
 def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:

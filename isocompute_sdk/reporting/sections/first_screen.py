@@ -437,9 +437,12 @@ def _of_audit(material: Material) -> Answer:
             f"; at that n the same rewards would have cost {short(cost.mean)}{known} of {short(largest.spent)} rollouts"
         )
         sentence += f" in group {largest.name}" if len(audit.groups) > 1 else ""
-    decision = "To spend a budget, ask which runs to make first:"
+    decision, asked = "To spend a budget, ask which runs to make first:", material.asked.budget
+    budget = f"--budget {short(audit.next_budget or 3e6)}" if asked is None else say.budget_option(asked)
+    command = material.asking(budget, *material.mends, command="next")
     if material.problem:
-        decision = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)} {decision}"
+        told = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)}"
+        decision, command = (f"{told} {decision}", command) if material.mends else (f"{told} {material.remedy}", "")
     facts = (
         Fact("Runs", str(len(runs)), counted(len(audit.groups), "group")),
         Fact("Spent", short(sum(group.spent for group in audit.groups)), "rollouts"),
@@ -448,5 +451,4 @@ def _of_audit(material: Material) -> Answer:
     )
     told = [] if largest is None else [largest.sentence, largest.verdict.odds if largest.verdict else ""]
     more = tuple(Paragraph(say.sentence(text)) for text in told if text)
-    command = material.asking(f"--budget {short(audit.next_budget or 3e6)}", *material.mends, command="next")
     return Answer("neutral", "Audit", f"{sentence}.", decision, facts, command, more=more)

@@ -163,7 +163,9 @@ def test_commands_that_follow_from_each_other_keep_the_unit_and_end(
         assert command not in asked
         asked.append(command)
         lines = ok(isocompute(*command, columns=1000)).stdout.splitlines()
-        typed = [line for line in lines if line.startswith(("next", "to try it")) and ": isocompute allocate" in line]
+        typed = [
+            line for line in lines if line.startswith(("next", "or, ", "to try it")) and ": isocompute allocate" in line
+        ]
         command = shlex.split(typed[0].partition(": isocompute ")[2]) if typed and "--output" not in typed[0] else []
     rewards = [words for words in asked if "--for-reward" in words]
     # What no budget is expected to reach is not asked for.

@@ -18,7 +18,7 @@ from isocompute_sdk import Budget, Hardware, Plan, Planner, RunSet, Throughput, 
 from isocompute_sdk.phrases import chance_text
 from isocompute_sdk.planning import change_plan
 from isocompute_sdk.planning.plan import VERDICTS
-from isocompute_sdk.reporting.wording import instead
+from isocompute_sdk.reporting.wording import going_on, instead
 from tests.parameters import few
 from tests.unit.sweeps import Make, codes, noisy, recorded
 
@@ -430,17 +430,23 @@ def test_a_plan_whose_last_half_is_not_worth_it_is_not_approved(close_runs: Plan
     assert float(f"{plans[1].last_half:.3f}") < 0.005
 
 
-def test_what_a_lucky_run_reached_stands_beside_what_the_fit_expects_there() -> None:
+def test_what_a_lucky_run_reached_stands_beside_what_the_fit_expects_there_and_it_may_go_on() -> None:
     rng = np.random.default_rng(3)
     rows = [(n, seed, c) for n in (8, 32) for seed in range(6) for c in np.linspace(0.0, 4e5, 20)]
     lucky = {(8, 2): 0.05}
     rewards = [float(small_ahead(n, c)) + lucky.get((n, seed), 0.0) + rng.normal(0, 0.004) for n, seed, c in rows]
     names = [f"n{n}-{seed}" for n, seed, _ in rows]
     columns = {"run": names, "n": [r[0] for r in rows], "C": [r[2] for r in rows], "avg@4": rewards}
-    plan = Planner(fit(RunSet.from_columns(columns, problems_per_batch=32), draws=60)).allocate("600k")
+    planner = Planner(fit(RunSet.from_columns(columns, problems_per_batch=32), draws=60))
+    plan = planner.allocate("600k")
     assert plan.gain is not None
     assert plan.gain.usual is not None
     assert plan.gain.usual == pytest.approx(plan.gain.best.reward - 0.05, abs=0.015)
+    # For less than a new run needs to come so far.
+    plan = planner.allocate("200k")
+    assert plan.approval is not None
+    assert plan.approval.kind == "do-not"
+    assert going_on(plan) == f"isocompute forecast RUNS --run n8-2 --remaining {plan.rollouts}"
 
 
 def test_the_noisier_the_evaluations_the_more_of_them_say_how_good_the_best_run_is() -> None:
