@@ -271,7 +271,9 @@ def _remarks(findings: Sequence[RunFinding], values: Rewards) -> list[str]:
         )
     # Those of updates show what the function can return too.
     rewards = [one for parts in _rewards(findings, TRAIN_REWARD).values() for _, one in parts]
-    for metric, parts in values.items():
+    for metric in values:
+        having = [(one.name, one.runs) for one in findings if one.runs is not None and metric in one.runs.metrics]
+        parts = [(name, runs.filter(metric=metric).to_polars()["value"].to_numpy()) for name, runs in having]
         low, high = float(min(np.min(one) for _, one in parts)), float(max(np.max(one) for _, one in parts))
         if not -1e-9 <= low <= high <= 1 + 1e-9 and two_scales(metric, parts) is None:
             span = f"runs from {low:.4g} to {high:.4g}" if low < high else f"is always {low:.4g}"

@@ -30,6 +30,7 @@ from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.plan_parts import Verdict
 from isocompute_sdk.planning.pricing import Candidate
 from isocompute_sdk.planning.questions import SavedPlan
+from isocompute_sdk.planning.verdict import trouble_of
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.training.registry import backend_of
 
@@ -289,13 +290,15 @@ def replan(
 
 
 def _new_run(basis: Basis, budget: Budget, level: float) -> Option | None:
-    """A new run by the plan for what is left, where the fits compare n; None without such a plan."""
+    """A new run by the plan for what is left, where the fits compare n; None without, or if its recipe must change."""
     fits = basis.fits
     if fits.surface is None or len(fits.group_sizes) < 2:
         return None
     try:
         plan = unjudged(basis, Request(budget))
     except PlanError:
+        return None
+    if trouble_of(plan, fits):
         return None
     at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, level)
     sizes = (plan.group_size, plan.problems_per_batch, plan.update_steps)
@@ -408,6 +411,8 @@ def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Chang
     known = None not in now
     kl, entropy = (float(getattr(basis.recipe, n) if v is None else v) for n, v in zip(names, now, strict=True))
     if base >= EASY_FROM:
+        if any(one.name == "entropy-explosion" for one in live.troubles):
+            return None
         if known and kl > 0 and entropy > 0:
             return None
         on: dict[str, Change] = {"kl_coef": kl or TERMS, "entropy_coef": entropy or TERMS}

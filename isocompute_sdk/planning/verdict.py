@@ -345,7 +345,7 @@ def _is_largest(plan: Plan) -> bool:
     return whole is not None and two_digits(whole) >= FAR
 
 
-def _trouble(plan: Plan, fits: Fits) -> str:
+def trouble_of(plan: Plan, fits: Fits) -> str:
     """A trouble that a change of the recipe answers, in half of the runs of this n or more; empty without one.
 
     `isocompute forecast` says of such a run that something must change. Falls have rules of their own.
@@ -369,7 +369,7 @@ def _against(plan: Plan) -> str:
         return verdict.sentence
     if fits.passport is not None and plan.problems_per_batch in fits.passport.unstable_problems_per_batch:
         return f"half of the runs at B_p = {plan.problems_per_batch} or more collapsed: change the recipe first"
-    if trouble := _trouble(plan, fits):
+    if trouble := trouble_of(plan, fits):
         return trouble
     # Where runs that would decide n are not worth their cost, the plan is the best use of the budget.
     against = verdict.sentence if verdict.kind == "undecided" and first is None else ""

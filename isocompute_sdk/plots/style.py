@@ -239,7 +239,7 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
     top += 0.06 * (top - lowest)
     bottom = lowest - strip / (1 - strip) * (top - lowest)
     hidden = np.concatenate([y < bottom for _, y, _ in lines])
-    if not 0 < hidden.mean() <= 0.5:
+    if not 0 < hidden.mean() <= 0.5 or bottom >= top:
         return
     ax.set_ylim(bottom, top)
     falls = [(float(x[y < bottom][0]), float(y.min()), colour) for x, y, colour in lines if np.any(y < bottom)]

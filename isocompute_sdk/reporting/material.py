@@ -144,6 +144,11 @@ class Material:
         return self.source or ("" if mapped else "RUNS")
 
     @property
+    def advice(self) -> str:
+        """What to do about the problem, with these runs in its command."""
+        return self.remedy.replace("isocompute doctor RUNS", f"isocompute doctor {self.typed}")
+
+    @property
     def with_runs(self) -> str:
         """The command that plans the same budget, or any, from runs; empty where they must be mended first."""
         if self.problem and not self.mends:

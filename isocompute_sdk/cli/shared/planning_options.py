@@ -257,7 +257,7 @@ class PlanningOptions(BudgetOptions):
         elif self.compare is not None:
             equal: Any = self.equal
             amount = self.amount()
-            asked = {"equal": equal, "reference": self.reference, "pilot_cost": (amount.spent or {}).get("pilot", 0.0)}
+            asked = {"equal": equal, "reference": self.reference}
             found = planner.compare(self.compare, amount, **asked, **choices)
             if found.against_plan and not self.json:
                 self.show(replace(found.plan, compared_with=self.compare), found)

@@ -48,7 +48,7 @@ def answer(material: Material) -> Answer:
         tone="neutral",
         label="No plan",
         sentence=f"There is no plan yet. {say.sentence(material.problem or 'nothing was planned')}",
-        decision=material.remedy or "Run more, then:",
+        decision=material.advice or "Run more, then:",
         command=material.again(*material.mends) if material.mends or not material.remedy else "",
         facts=facts,
         more=tuple(_going_on(material)),
@@ -135,7 +135,8 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
     rows = {
         "do-not": (
             "Do not approve",
-            "if a run should come first, no reward rises, half of the runs at its B_p or more collapsed, the plan or "
+            "if a run should come first, no reward rises, half of the runs at its B_p or more collapsed, or at its n "
+            "need another recipe, the plan or "
             f"its last half gains under {plan.tolerances.small:.3g}, or n is undecided and, with M or the batch fixed, "
             "no pilot run was weighed",
         ),
@@ -442,7 +443,7 @@ def _of_audit(material: Material) -> Answer:
     command = material.asking(budget, *material.mends, command="next")
     if material.problem:
         told = f"No budget can be planned from these runs as they are: {say.sentence(material.problem)}"
-        decision, command = (f"{told} {decision}", command) if material.mends else (f"{told} {material.remedy}", "")
+        decision, command = (f"{told} {decision}", command) if material.mends else (f"{told} {material.advice}", "")
     facts = (
         Fact("Runs", str(len(runs)), counted(len(audit.groups), "group")),
         Fact("Spent", short(sum(group.spent for group in audit.groups)), "rollouts"),

@@ -183,6 +183,13 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
     assert found.follow == ("go-on" if best == 16 else "new-run")
     assert found.commands("new-run") == ()
     assert "new-run" not in {one.name for one in fits.replan(runs, "10M", run_id="n16").options}
+    # Its n in trouble, a new run would be in the same.
+    columns["kl"] = [
+        0.05 if n == 4 and at > 60 else 0.0005 for n, at in zip(columns["group_size"], columns["step"], strict=True)
+    ]
+    sick = RunSet.from_columns(columns, problems_per_batch=32)
+    found = Planner(iso.fit(sick, draws=30)).replan(sick, "50k", run_id="n16")
+    assert ("new-run" in {one.name for one in found.options}) == (best == 16)
 
 
 @pytest.mark.parametrize("kept", [(), (300, 400, 500)])

@@ -277,7 +277,7 @@ def test_runs_that_cannot_be_fitted_together_are_audited(make_runs: Callable[...
     # No option would mend that, so no command is printed that would fail.
     assert not any(commands)
     assert "differ in model" in page.answer.decision
-    assert "isocompute doctor" in page.answer.decision
+    assert "isocompute doctor RUNS --where model=" in page.answer.decision
     assert page.answer.tone == "neutral"
     assert page.slider() is None
     assert any(isinstance(block, Table) for block in blocks(page, "why"))
