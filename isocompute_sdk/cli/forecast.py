@@ -132,7 +132,9 @@ def forecast(
             _say_left_out(left_out)
         return
     names = list(runs.run_ids) if run is None else [run]
-    found, failed = _forecasts(names, runs, sweep, saved, reading.metric, eval_set, settings)
+    places = [run] if run is not None and checkpoints else runs.run_ids
+    own = {name: [(one.step, str(one.path)) for one in of_run(saved, name, places)] for name in names}
+    found, failed = _forecasts(own, runs, sweep, reading.metric, eval_set, settings)
     if not found:
         raise next(iter(failed.values()))
     left_out |= {name: error.message for name, error in failed.items()}
@@ -171,22 +173,28 @@ def _read(
 
 
 def _forecasts(
-    names: Sequence[str],
+    saved: Mapping[str, Sequence[tuple[int, str]]],
     runs: RunSet,
     sweep: Fits | None,
-    saved: Sequence[SavedCheckpoint],
     metric: str | None,
     eval_set: str | None,
     settings: Mapping[str, Any],
 ) -> tuple[list[Forecast], dict[str, IsoComputeError]]:
-    """Forecasts of runs, and why others have none; a run without the metric of the others is forecast alone."""
+    """Forecasts of runs, and why others have none; a run without the metric of the others is forecast alone.
+
+    Args:
+        saved: (step, folder) of the checkpoints of each run to forecast.
+        runs: these and others.
+        sweep: fits of all of them.
+        metric: reward that was asked for.
+        eval_set: evaluation set that was asked for.
+        settings: further arguments of `api.forecast`.
+    """
     from isocompute_sdk import api
-    from isocompute_sdk.ingest.saved_checkpoints import of_run
 
     found: list[Forecast] = []
     failed = dict[str, IsoComputeError]()
-    for name in names:
-        mine = [(one.step, str(one.path)) for one in of_run(saved, name, runs.run_ids)]
+    for name, mine in saved.items():
         try:
             lacks = sweep is not None and sweep.metric not in runs.filter(run_id=name).metrics
             among = runs if sweep is None else runs.filter(run_id=name) if lacks else sweep

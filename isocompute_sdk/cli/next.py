@@ -132,7 +132,8 @@ def _without_runs(plan: Plan, typed: Typed) -> list[str]:
 
     against = plan.approval if plan.approval is not None and plan.approval.kind != "approve" else None
     flat = plan.fits is not None and plan.fits.flat_runs is not None
-    told = [] if against is None or flat else [f"{against.label}. {sentence(against.reason)}"]
+    said = plan.next_runs is not None and against is not None and plan.next_runs.reason == against.reason
+    told = [] if against is None or flat else [f"{against.label}. {'' if said else sentence(against.reason)}".strip()]
     return [*told, *what_next(plan, typed)]
 
 

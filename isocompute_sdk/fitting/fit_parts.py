@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -92,6 +93,11 @@ class Measured:
             self.evaluations, f"line through {self.evaluations} evaluations around"
         )
         return f"{self.reward:.3f} ({seen} C = {short(self.compute)}, n = {self.group_size}{of})"
+
+
+def window_of(noise: float, equal: float) -> int:
+    """Evaluations of a level: five, or as many as make their mean certain to what counts as equal; an odd number."""
+    return max(WINDOW, ceil((noise / equal) ** 2) | 1)
 
 
 def _lines_through(reward_T: Array, count: int) -> Array:

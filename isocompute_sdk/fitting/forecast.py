@@ -14,6 +14,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
+from isocompute_sdk.fitting.fit_parts import Measured, window_of
 from isocompute_sdk.fitting.run_surface import NEAR, LiveRun, RunSurface
 from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, TOO_FAR, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
@@ -227,7 +228,7 @@ class Forecast(Saved):
         fitted = np.interp(np.log(place.rollouts), np.log(self.curve.rollouts), self.curve.mean)
         same = place.reward is not None and abs(place.reward - float(fitted)) < 1e-9
         replaced = self.missed != 0.0 and place.rollouts >= self.rollouts
-        return "fitted" if same and not replaced else f"mean of {NEAR} evaluations"
+        return "fitted" if same and not replaced else "mean of evaluations"
 
     def _flat_words(self) -> str:
         flat = self.flat
@@ -453,10 +454,13 @@ class _Answer:
             return [one for one in saved if (one.reward or 0.0) >= top - self.worth / 2.0][-1]
         if self.live.peak is not None:
             # Its curve follows the fall, not the peak.
-            series, limit = self.live.one, min(limit, self.live.peak)
-            best = int(np.argmax(np.where(series.rollouts_T <= limit * 1.001, series.value_T, -np.inf)))
-            at = float(series.rollouts_T[best])
-            return Checkpoint(at, self._step(at), float(series.value_T[best]))
+            series = self.live.one
+            seen_T = series.rollouts_T <= min(limit, self.live.peak) * 1.001
+            size = (series.group_size, series.problems_per_batch)
+            window = window_of(self.surface.run.noise, self.worth)
+            best = Measured.of(size, series.rollouts_T[seen_T], series.value_T[seen_T], window)
+            if best is not None:
+                return Checkpoint(best.compute, self._step(best.compute), best.reward)
         return self._checkpoint(self._highest(self.shown_DQ.mean(axis=0), limit))
 
     def _highest(self, curve_Q: Array, limit: float) -> float:

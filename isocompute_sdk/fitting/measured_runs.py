@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fit_parts import Configuration, Measured
+from isocompute_sdk.fitting.fit_parts import Configuration, Measured, window_of
 from isocompute_sdk.fitting.run_surface import RunSurface
 from isocompute_sdk.fitting.surface.data import TOO_FAR, WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
@@ -98,7 +97,7 @@ Evaluations = tuple[Configuration, Array, Array, int, str | None]
 def best_level(fits: Fits) -> Measured | None:
     """The best level of all runs; see `Fits.best_level`. Without runs each curve counts as one."""
     noise = 0.0 if fits.surface is None else fits.surface.noise
-    window = max(WINDOW, ceil((noise / fits.tolerances.equal) ** 2) | 1)
+    window = window_of(noise, fits.tolerances.equal)
     curves = {} if fits.source else fits.curves
     rewards: list[Evaluations] = [(size, one.compute_T, one.reward_T, window, None) for size, one in curves.items()]
     runs = list[SurfaceRun]()

@@ -34,7 +34,7 @@ from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, desi
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.plan_parts import Alternative, Odds, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, candidates, ends_batch
-from isocompute_sdk.planning.verdict import approval_of, gain_of, verdict_of, with_first, worth_of
+from isocompute_sdk.planning.verdict import approval_of, gain_of, trouble_of, verdict_of, with_first, worth_of
 from isocompute_sdk.tolerances import EQUAL
 
 
@@ -398,10 +398,9 @@ def _first(
     assert choice.odds is not None, "a surface has odds"
     odds = _odds_of(choice.odds, chosen.group_size)
     assert odds is not None, "a surface has odds"
-    if not is_open:
-        return NextRuns.none(
-            budget, fits.metric, (chosen.group_size, chosen.problems_per_batch), odds.expected_loss, verdict.sentence
-        )
+    if reason := trouble_of(fits, chosen.group_size) if is_open else verdict.sentence:
+        now = chosen.group_size, chosen.problems_per_batch
+        return NextRuns.none(budget, fits.metric, now, odds.expected_loss, reason)
     problems = {chosen.problems_per_batch}
     if request.fixed.free:
         unstable = () if fits.passport is None else fits.passport.unstable_problems_per_batch

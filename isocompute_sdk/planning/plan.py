@@ -402,7 +402,7 @@ def _asked(plan: Plan) -> list[tuple[str, str]]:
         label = approval.label + (f" ({plan.approved_cost})" if plan.approved_cost else "")
         told = approval.reason == plan.verdict.sentence
         found.append(("approval", label if told else f"{label}: {approval.reason}{finding}"))
-    if first is not None and first.reason != plan.verdict.sentence:
+    if first is not None and first.reason not in (plan.verdict.sentence, approval and approval.reason):
         runs = [run.describe(first.unit) for run in first.runs]
         found += [("run first", text) for text in runs or ["no pilot run is worth its cost"]]
         if len(runs) > 1 and first.saving:

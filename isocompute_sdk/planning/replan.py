@@ -298,7 +298,7 @@ def _new_run(basis: Basis, budget: Budget, level: float) -> Option | None:
         plan = unjudged(basis, Request(budget))
     except PlanError:
         return None
-    if trouble_of(plan, fits):
+    if trouble_of(fits, plan.group_size):
         return None
     at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, level)
     sizes = (plan.group_size, plan.problems_per_batch, plan.update_steps)
@@ -338,7 +338,7 @@ def _options(
 
     others = len(forecast.borrowed)
     curve = f"The run's curve in the fit of {others + 1} runs" if others else "The run's own curve"
-    why = f"{curve}; probability that it falls {chance_text(forecast.falling)}."
+    why = f"{curve}; probability that it falls by then {chance_text(forecast.falling_ahead)}."
     longest = max(float(one.rollouts_T[-1]) for one in live.series)
     basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"
     far = forecast.ahead[-1]

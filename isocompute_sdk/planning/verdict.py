@@ -345,14 +345,14 @@ def _is_largest(plan: Plan) -> bool:
     return whole is not None and two_digits(whole) >= FAR
 
 
-def trouble_of(plan: Plan, fits: Fits) -> str:
+def trouble_of(fits: Fits, group_size: int) -> str:
     """A trouble that a change of the recipe answers, in half of the runs of this n or more; empty without one.
 
     `isocompute forecast` says of such a run that something must change. Falls have rules of their own.
     """
     for note in fits.notes:
         if note.severity == "warning" and note.code in SICK - FALLS.keys() - {*HARMLESS_IN_A_RISE}:
-            same = {run for run, n in fits.size_by_run.items() if n == plan.group_size}
+            same = {run for run, n in fits.size_by_run.items() if n == group_size}
             mine = same or {*fits.size_by_run}
             sick = len(mine & note.data["runs"].keys())
             if 2 * sick >= len(mine) > 0:
@@ -369,7 +369,7 @@ def _against(plan: Plan) -> str:
         return verdict.sentence
     if fits.passport is not None and plan.problems_per_batch in fits.passport.unstable_problems_per_batch:
         return f"half of the runs at B_p = {plan.problems_per_batch} or more collapsed: change the recipe first"
-    if trouble := trouble_of(plan, fits):
+    if trouble := trouble_of(fits, plan.group_size):
         return trouble
     # Where runs that would decide n are not worth their cost, the plan is the best use of the budget.
     against = verdict.sentence if verdict.kind == "undecided" and first is None else ""

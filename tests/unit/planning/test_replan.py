@@ -185,7 +185,7 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
     assert "new-run" not in {one.name for one in fits.replan(runs, "10M", run_id="n16").options}
     # Its n in trouble, a new run would be in the same.
     columns["kl"] = [
-        0.05 if n == 4 and at > 60 else 0.0005 for n, at in zip(columns["group_size"], columns["step"], strict=True)
+        0.05 if n == 4 and at > 500 else 0.0005 for n, at in zip(columns["group_size"], columns["step"], strict=True)
     ]
     sick = RunSet.from_columns(columns, problems_per_batch=32)
     found = Planner(iso.fit(sick, draws=30)).replan(sick, "50k", run_id="n16")
