@@ -129,6 +129,18 @@ def test_a_fall_is_found_in_the_logs_of_every_framework_and_the_commands_of_an_o
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
 
 
+def test_named_checkpoints_are_found_with_and_without_a_rest(tmp_path: Path, isocompute: Command) -> None:
+    as_csv(tmp_path / "exp")
+    log = (tmp_path / "exp" / "log.csv").rename(tmp_path / "log.csv")
+    rows = log.read_text(encoding="utf-8").splitlines()
+    log.write_text("\n".join([*rows, *(row.replace("exp,", "two,", 1) for row in rows[1:])]), encoding="utf-8")
+    asked = ("forecast", "log.csv", "--run", "two", "--checkpoints", "exp", "--json")
+    plain = json.loads(ok(isocompute(*asked)).stdout)["card"]["keep"]
+    rest = json.loads(ok(isocompute(*asked, "--remaining", "300k")).stdout)["checkpoint"]
+    assert plain == rest
+    assert plain["path"] is not None
+
+
 def test_a_picture_is_drawn_and_several_runs_get_one_each(tmp_path: Path, isocompute: Command) -> None:
     as_csv(tmp_path / "exp")
     text = (tmp_path / "exp" / "log.csv").read_text(encoding="utf-8")

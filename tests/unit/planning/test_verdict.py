@@ -589,6 +589,9 @@ def test_a_plan_whose_runs_forecast_says_to_change_is_not_approved() -> None:
         plan = Planner(fits).allocate(2 * 1000 * 256)
         assert plan.approval is not None
         approvals.append(plan.approval.kind)
+        # Runs with the same recipe would be in the same trouble.
+        assert plan.next_runs is not None
+        assert not plan.next_runs.runs or not drifts
         changes = iso.forecast(fits, runs.run_ids[0]).card.action == "change-something"
         assert changes == ("kl-drift" in plan.approval.reason) == drifts
     assert approvals[0] != approvals[1] == "do-not"
