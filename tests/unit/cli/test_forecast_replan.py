@@ -133,7 +133,7 @@ def test_named_checkpoints_are_found_with_and_without_a_rest(tmp_path: Path, iso
     as_csv(tmp_path / "exp")
     log = (tmp_path / "exp" / "log.csv").rename(tmp_path / "log.csv")
     rows = log.read_text(encoding="utf-8").splitlines()
-    log.write_text("\n".join([*rows, *(row.replace("exp,", "two,", 1) for row in rows[1:])]), encoding="utf-8")
+    log.write_text("\n".join([*rows, *(row.replace("exp,", "two,", 1) for row in rows[1:-1])]), encoding="utf-8")
     asked = ("forecast", "log.csv", "--run", "two", "--checkpoints", "exp", "--json")
     plain = json.loads(ok(isocompute(*asked)).stdout)["card"]["keep"]
     rest = json.loads(ok(isocompute(*asked, "--remaining", "300k")).stdout)["checkpoint"]
