@@ -379,7 +379,7 @@ def _against(plan: Plan) -> str:
         left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if better_reward(plan) is None else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
-            left = f"the plan, a new run, is predicted to gain {gain}; isocompute forecast says what going on with that run gains"
+            left = f"the plan, a new run, is predicted to gain {gain}; isocompute forecast says what going on gains"
         usual = plan.gain.usual
         above = ":" if usual is None else f", where the fit expects {usual:.3f};"
         against = f"a run already reached {plan.gain.best}{above} {left}"
