@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -35,10 +34,7 @@ class RestOptions:
     """What is left of a run's budget, and how to follow the answer, as typed on the command line."""
 
     remaining: Annotated[
-        str | None,
-        opt.option(
-            "Remaining budget: 2M rollouts, 40 gpu_hours, 500 usd. Compares ways to spend it.", _REST, "--remaining"
-        ),
+        int | None, opt.count("--remaining", "Rollouts that remain, e.g. 2M. Compares ways to spend them.", _REST)
     ] = None
     follow: Annotated[
         str | None, opt.option("Option whose commands to print; by default the best.", _REST, "--follow")
@@ -48,9 +44,6 @@ class RestOptions:
     )
     backend: Annotated[
         str | None, opt.backend("Training framework for the commands; by default the one that wrote the logs.", _REST)
-    ] = None
-    throughput: Annotated[
-        Path | None, opt.option("Throughput (YAML of isocompute doctor --speed), for hours and money.", _REST)
     ] = None
     max_rollouts_per_batch: Annotated[
         int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max of the hardware, e.g. 64k.", _REST)
@@ -126,7 +119,7 @@ def forecast(
         mine = runs if name is None else runs.filter(run_id=name)
         behind = sweep or api.fit(mine, reading.metric, eval_set, bounds=bounds, rng=seed)
         given = [] if reading.saved(logs) else bounds_words(behind)
-        plan_anew = ["isocompute allocate", *reading.sources(logs), *given, f"--budget {quote(rest.remaining)}"]
+        plan_anew = ["isocompute allocate", *reading.sources(logs), *given, f"--budget {rest.remaining}"]
         _replan(runs, name, behind, own, rest, seed, output, plan_anew, json=json)
         if not json:
             _say_left_out(left_out)
@@ -263,14 +256,10 @@ def _replan(
 ) -> None:
     """Show what can be done with the rest of a run's budget, and save the plan that its commands start from."""
     from isocompute_sdk.planning import Planner
-    from isocompute_sdk.specs import Hardware, Throughput, load_spec
+    from isocompute_sdk.specs import Hardware
 
     assert rest.remaining is not None, "checked by the caller"
-    planner = Planner(
-        fits,
-        Hardware.model_validate({"max_rollouts_per_batch": rest.max_rollouts_per_batch}),
-        throughput=None if rest.throughput is None else load_spec(rest.throughput, Throughput),
-    )
+    planner = Planner(fits, Hardware.model_validate({"max_rollouts_per_batch": rest.max_rollouts_per_batch}))
     answer = planner.replan(runs, rest.remaining, run_id=name, checkpoints=checkpoints, rng=seed)
     commands, refused = (), None
     try:

@@ -104,6 +104,8 @@ class Replan(Saved):
     """Folder of that checkpoint that loads as a model; None if its weights need converting or none exists."""
     convert: str | None
     """Command that converts it; None if not needed or not known."""
+    newest: str | None
+    """Folder of the newest checkpoint that loads as a model, from which the run goes on; None if none exists."""
     salvageable: NotNegative
     """Rollouts up to a healthy checkpoint that exists."""
     options: tuple[Option, ...]
@@ -155,9 +157,9 @@ class Replan(Saved):
                 f"option {chosen.name} starts from {self.checkpoint.place}, of which no checkpoint was found",
                 "Name the folder of the checkpoints (checkpoints=).",
             ).in_shell("Name their folder: --checkpoints FOLDER.")
-        folder = self.loadable
-        converting = [] if self.convert is None else [self.convert]
-        if folder is None and self.convert is not None:
+        folder = self.newest if chosen.name == "go-on" and self.newest is not None else self.loadable
+        converting = [] if folder is not None or self.convert is None else [self.convert]
+        if converting:
             folder = f"{self.checkpoint.path}/merged"
         if folder is None:
             raise PlanError(
@@ -278,6 +280,7 @@ def replan(
         checkpoint=keep,
         loadable=None if folder is None or folder.loadable is None else str(folder.loadable),
         convert=None if folder is None else folder.convert,
+        newest=next((str(one.loadable) for one in reversed(checkpoints) if one.loadable is not None), None),
         salvageable=keep.rollouts if on_disk else 0.0,
         options=tuple(sorted(options, key=lambda one: -one.reward)),
         follow=_followed(forecast, options, fits.tolerances.equal),

@@ -245,7 +245,7 @@ def _of_paths(paths: Sequence[Path], asked: Asked, study: Study | None) -> Mater
     if len(paths) == 1 and first.is_dir() and (first / campaigns.SETTINGS).exists():
         return replace(_of_campaign(first, asked, name), source=typed)
     if len(paths) == 1 and (planned := _plan_in(first, asked)) is not None:
-        return replace(_of_plan(planned, asked, name), source=typed)
+        return replace(_of_plan(planned, asked, name), source=quote(str(first / campaigns.PLAN)))
     reading = {name: value for name, value in asked.reading.items() if value}
     runs = RunSet.read(list(paths), metric=asked.fit.get("metric"), **reading)
     found = _of_runs(runs, asked, name, study)
