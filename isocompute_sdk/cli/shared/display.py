@@ -246,7 +246,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []
     if further := going_on(plan):
-        lines.append(f"{'or' if first else 'next'}, whether that run should go on: {filled(further, sys.argv[1:])}")
+        lines.append(f"{'or' if first else 'next'}, whether that run should go on: {filled(further, typed.words)}")
     if (other := instead(plan)) is not None:
         what, option = other
         return [*lines, f"{'or' if lines else 'next'}, {what}: {typed.instead(option)}"]

@@ -26,7 +26,8 @@ def test_the_papers_quickstart_leaves_runs_fits_plan_script_and_pictures(isocomp
     text = ok(isocompute("quickstart", "--paper", "--output", "out")).stdout
     assert "2,998,272 = 512 x 32 x 183" in text
     assert text.splitlines()[0].startswith("verdict")
-    assert len(text.splitlines()) < 24
+    assert len(text.splitlines()) < 26
+    assert "isocompute forecast out/runs.csv --run " in text
     assert "the paper's own method" in text
     for name in ("runs.csv", "fits.json", "plan.json", "launch.sh", "reward_curves.png", "allocation_law.png"):
         assert (tmp_path / "out" / name).stat().st_size > 1000, name
