@@ -25,7 +25,7 @@ from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import chance_text, counted, multiple
 from isocompute_sdk.planning.allocate import Request
 from isocompute_sdk.planning.basis import Basis
-from isocompute_sdk.planning.decide import plan_for, unjudged
+from isocompute_sdk.planning.decide import decide, plan_for
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.plan_parts import Verdict
 from isocompute_sdk.planning.pricing import Candidate
@@ -293,20 +293,23 @@ def replan(
 
 
 def _new_run(basis: Basis, budget: Budget, level: float) -> Option | None:
-    """A new run by the plan for what is left, where the fits compare n; None without, or if its recipe must change."""
+    """A new run by the plan for what is left, where the fits compare n and it gains over the runs so far.
+
+    None too where its recipe must change.
+    """
     fits = basis.fits
     if fits.surface is None or len(fits.group_sizes) < 2:
         return None
     try:
-        plan = unjudged(basis, Request(budget))
+        plan = decide(basis, Request(budget))
     except PlanError:
         return None
-    if trouble_of(fits, plan.group_size):
+    if trouble_of(fits, plan.group_size) or plan.gains_nothing or plan.approval is None:
         return None
     at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, level)
     sizes = (plan.group_size, plan.problems_per_batch, plan.update_steps)
     title = "n = {}, B_p = {}, {:,} updates from the base model".format(*sizes)
-    why = "What isocompute allocate plans for what is left."
+    why = f"isocompute allocate plans it for what is left: {plan.approval.label}."
     seen = plan.group_size in fits.group_sizes and (plan.extrapolation or 0.0) <= 1.0
     basis_of: Evidence = "seen-in-your-data" if seen else "beyond-your-data"
     reward = float(at.mean), float(at.low), float(at.high)

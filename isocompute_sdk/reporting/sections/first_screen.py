@@ -136,7 +136,7 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
         "do-not": (
             "Do not approve",
             "if a run should come first, no reward rises, half of the runs at its B_p or more collapsed, or at its n "
-            "need another recipe, the plan or "
+            "need another recipe, the plan or, almost surely, "
             f"its last half gains under {plan.tolerances.small:.3g}, or n is undecided and, with M or the batch fixed, "
             "no pilot run was weighed",
         ),

@@ -166,7 +166,7 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
     rng, columns = np.random.default_rng(0), dict[str, list[Any]](run_id=[], group_size=[], step=[])
     columns["avg@4"] = []
     for n in (4, 8, 16):
-        steps = STEPS * 4 / n * (0.4 if n == 16 else 1.0)
+        steps = STEPS * 4 / n * (0.4 if n == 16 else 0.3)
         top = 0.5 if n == best else 0.2
         reached = 0.3 + top * (1.0 - np.exp(-steps * n / 1000)) + rng.normal(0, 0.004, len(steps))
         columns["run_id"] += [f"n{n}"] * len(steps)
@@ -175,8 +175,8 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
         columns["avg@4"] += [*reached]
     runs = RunSet.from_columns(columns, problems_per_batch=32)
     fits = Planner(iso.fit(runs, draws=30))
-    found = fits.replan(runs, "50k", run_id="n16")
-    plan = fits.allocate("50k", slots=0)
+    found = fits.replan(runs, "100k", run_id="n16")
+    plan = fits.allocate("100k", slots=0)
     new = found.option("new-run")
     assert (new.group_size, new.update_steps) == (plan.group_size, plan.update_steps)
     assert new.reward == pytest.approx(plan.predicted_reward)
@@ -185,10 +185,10 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
     assert "new-run" not in {one.name for one in fits.replan(runs, "10M", run_id="n16").options}
     # Its n in trouble, a new run would be in the same.
     columns["kl"] = [
-        0.05 if n == 4 and at > 500 else 0.0005 for n, at in zip(columns["group_size"], columns["step"], strict=True)
+        0.05 if n == 4 and at > 150 else 0.0005 for n, at in zip(columns["group_size"], columns["step"], strict=True)
     ]
     sick = RunSet.from_columns(columns, problems_per_batch=32)
-    found = Planner(iso.fit(sick, draws=30)).replan(sick, "50k", run_id="n16")
+    found = Planner(iso.fit(sick, draws=30)).replan(sick, "100k", run_id="n16")
     assert ("new-run" in {one.name for one in found.options}) == (best == 16)
 
 
