@@ -265,11 +265,14 @@ def _expected(plan: Plan) -> list[Fact]:
         return []
     label, reward = f"Expected {plan.metric}", say.reward(plan.predicted_reward)
     interval = "" if plan.reward_interval is None else f"80 % interval {say.interval(plan.reward_interval)}"
+    at = f"{label} at step {plan.approved_steps:,}"
     if (part := _of_part(plan)) is None:
+        if plan.approved_cost and plan.approval is not None and plan.approval.expected is not None:
+            return [Fact(at, say.reward(plan.approval.expected), f"the whole plan: {reward}")]
         return [Fact(label, reward, interval)]
     ends = part.interval and say.interval((part.best.reward + part.interval[0], part.best.reward + part.interval[1]))
     detail = f"{f'80 % interval {ends}; ' if ends else ''}the whole plan: {reward}"
-    return [Fact(f"{label} at step {plan.approved_steps:,}", say.reward(part.best.reward + part.gain), detail)]
+    return [Fact(at, say.reward(part.best.reward + part.gain), detail)]
 
 
 def _of_part(plan: Plan) -> Gain | None:

@@ -269,6 +269,16 @@ def test_a_plan_without_its_fits_still_has_an_answer_and_its_notes(fits: Fits) -
     assert any(isinstance(block, Notes) for block in blocks(page, "sure"))
 
 
+def test_of_a_part_without_runs_the_page_tells_what_the_part_is_expected_to_reach() -> None:
+    law = api.published("qwen2.5-7b-instruct/guru-math-easy")
+    plan = Planner(law).allocate(Budget(rollouts=3_000_000, spent={"pilot": 300_000}))
+    assert plan.approval is not None
+    assert plan.approval.kind == "part"
+    assert plan.approval.expected is not None
+    fact = fact(page_of(plan).answer, "Expected")
+    assert fact.value == wording.reward(plan.approval.expected) != wording.reward(plan.predicted_reward)
+
+
 def test_runs_that_cannot_be_fitted_together_are_audited(make_runs: Callable[..., RunSet]) -> None:
     mixed = make_runs(model="a", levels=((8, 32), (32, 32)))
     other = make_runs(model="b", levels=((16, 32), (64, 32)))
