@@ -275,8 +275,8 @@ def test_of_a_part_without_runs_the_page_tells_what_the_part_is_expected_to_reac
     assert plan.approval is not None
     assert plan.approval.kind == "part"
     assert plan.approval.expected is not None
-    fact = fact(page_of(plan).answer, "Expected")
-    assert fact.value == wording.reward(plan.approval.expected) != wording.reward(plan.predicted_reward)
+    told = fact(page_of(plan).answer, "Expected")
+    assert told.value == wording.reward(plan.approval.expected) != wording.reward(plan.predicted_reward)
 
 
 def test_runs_that_cannot_be_fitted_together_are_audited(make_runs: Callable[..., RunSet]) -> None:
