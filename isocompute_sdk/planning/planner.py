@@ -84,7 +84,7 @@ class Planner(Basis):
         level: float = 0.8,
         rng: np.random.Generator | int | None = None,
     ) -> Replan:
-        """What to do with the rest of a run's budget: go on, roll back with another recipe, or stop.
+        """What to do with the rest of a run's budget: go on, roll back with another recipe, train anew, or stop.
 
         Args:
             runs: the run, alone or among others.
