@@ -28,11 +28,13 @@ from isocompute_sdk.planning.plan_parts import Alternative
 from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
-from isocompute_sdk.reporting.wording import bounds_words, budget_option, speed_options
+from isocompute_sdk.reporting.wording import bounds_words, budget_option, going_on, speed_options
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
+ABOUT_RUNS = ("--map", "--set", "--rename", "--ignore", "--metric", "--eval-set", "--bounds")
+"""Options that say what is read, which commands about runs share."""
 REACH = 3.0
 """Budget of a page that was given none, over the largest compute of the runs."""
 STEPS = 65
@@ -192,6 +194,22 @@ class Material:
             return self.asking(budget, command="next")
         model = "" if plan.model is None else f"--model {quote(plan.model)}"
         return self._with_others(budget, model, command="next", source=laws[fits.method])
+
+    @property
+    def going_on(self) -> str:
+        """The command that asks whether the best run should go on in place of the plan; empty where that gains no more.
+
+        Of the options that were typed it has those that say what is read.
+        """
+        assert self.plan is not None, "asked of plans"
+        words, kept = list[str](), False
+        for word in self.asked.words:
+            kept = word.partition("=")[0] in ABOUT_RUNS if word.startswith("--") else kept
+            words += [word] * kept
+        if self.runs is None and self.fits is not None:
+            words = [f"--metric {quote(self.fits.metric)}", *bounds_words(self.fits)]
+        source = "RUNS" if self.runs is None else self.typed
+        return going_on(self.plan).replace("RUNS", " ".join(word for word in (source, *words) if word))
 
     def instead(self, option: str) -> str:
         """The command with another budget or reward."""

@@ -65,9 +65,11 @@ def instead(plan: Plan) -> tuple[str, str] | None:
 
 
 def going_on(plan: Plan) -> str:
-    """The command that asks whether the best run should go on in place of the plan; empty where that gains nothing."""
-    gain = plan.gain
-    if gain is None or not plan.gains_nothing or gain.going_on < plan.tolerances.small or gain.best.run_id is None:
+    """The command that asks whether the best run should go on in place of the plan; empty where that gains no more."""
+    gain, small = plan.gain, plan.tolerances.small
+    if gain is None or gain.best.run_id is None or gain.going_on < small:
+        return ""
+    if not plan.gains_nothing and gain.going_on - gain.gain < plan.tolerances.equal:
         return ""
     return f"isocompute forecast RUNS --run {quote(gain.best.run_id)} --remaining {plan.rollouts}"
 

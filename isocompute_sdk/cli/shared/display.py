@@ -240,13 +240,14 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         own = None if plan.fits is None or plan.fits.table is None else backend_of(plan.fits.table)
         backend = "" if own is None else f" --backend {own}"
         train = f"isocompute launch {quote(str(saved))}{backend}{model_option(plan.model)}{gpus}"
+    further = filled(going_on(plan), typed.words)
     if plan.approval is None or plan.approval.kind != "do-not":
-        return [f"next: {train}"]
+        return [f"next: {train}", *[f"or, whether the best run should go on instead: {further}"] * bool(further)]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []
-    if further := going_on(plan):
-        lines.append(f"{'or' if first else 'next'}, whether that run should go on: {filled(further, typed.words)}")
+    if further:
+        lines.append(f"{'or' if first else 'next'}, whether the best run should go on: {further}")
     if (other := instead(plan)) is not None:
         what, option = other
         return [*lines, f"{'or' if lines else 'next'}, {what}: {typed.instead(option)}"]
