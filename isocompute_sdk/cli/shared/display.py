@@ -157,7 +157,7 @@ def print_plan(
         _print_first_notes(plan)
     for path in saved:
         console.print(f"wrote {path}", soft_wrap=True)
-    for line in () if typed is None else what_next(plan, typed, plan_file):
+    for line in () if typed is None else what_next(plan, typed, plan_file, verbose=verbose):
         console.print(line, soft_wrap=True)
 
 
@@ -225,8 +225,15 @@ def _print_first_notes(plan: Plan) -> None:
         console.print(f"-v shows {counted(more, 'more note')}{named}, evaluations and fit checks")
 
 
-def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
-    """What to do next, as commands; where no run rises, the same question with a run that does."""
+def what_next(plan: Plan, typed: Typed, saved: Path | None = None, *, verbose: bool = False) -> list[str]:
+    """What to do next, as commands; where no run rises, the same question with a run that does.
+
+    Args:
+        plan: the plan.
+        typed: the command that made it.
+        saved: file that the plan was saved to.
+        verbose: also what could be done in place of an approved plan, for which a screen has no room.
+    """
     from shlex import quote
 
     from isocompute_sdk.reporting.wording import going_on, instead, reward_test
@@ -242,7 +249,8 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         train = f"isocompute launch {quote(str(saved))}{backend}{model_option(plan.model)}{gpus}"
     further = filled(going_on(plan), typed.words)
     if plan.approval is None or plan.approval.kind != "do-not":
-        return [f"next: {train}", *[f"or, whether the best run should go on instead: {further}"] * bool(further)]
+        other = f"or, whether the best run should go on instead: {further}"
+        return [f"next: {train}", *[other] * (verbose and bool(further))]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []

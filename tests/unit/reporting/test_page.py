@@ -479,7 +479,8 @@ def test_a_plan_that_gains_nothing_over_the_best_run_is_not_approved(fits: Fits)
     for one in (plan, little):
         found = answer(gather(one, Asked()))
         assert found.label == "Do not approve yet"
-        assert found.command.startswith("isocompute allocate RUNS --metric avg@4 --for-reward ")
+        # Going on with that run gains more.
+        assert found.command.startswith("isocompute forecast RUNS --metric avg@4 --run ")
     assert f"{little.gain.gain:.3f}" in found.decision
 
 
