@@ -460,7 +460,9 @@ class _Answer:
             window = window_of(self.surface.run.noise, self.worth)
             best = Measured.of(size, series.rollouts_T[seen_T], series.value_T[seen_T], window)
             if best is not None:
-                return Checkpoint(best.compute, self._step(best.compute), best.reward)
+                # One evaluation may be high by chance; it still dates the fall, as elsewhere.
+                at = float(series.rollouts_T[int(np.argmax(np.where(seen_T, series.value_T, -np.inf)))])
+                return Checkpoint(at, self._step(at), best.reward)
         return self._checkpoint(self._highest(self.shown_DQ.mean(axis=0), limit))
 
     def _highest(self, curve_Q: Array, limit: float) -> float:

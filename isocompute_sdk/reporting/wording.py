@@ -69,7 +69,10 @@ def going_on(plan: Plan) -> str:
     gain, small = plan.gain, plan.tolerances.small
     if gain is None or gain.best.run_id is None or gain.going_on < small:
         return ""
-    refused = plan.approval is not None and plan.approval.kind == "do-not"
+    approval = plan.approval
+    if approval is not None and approval.smaller is not None:
+        return ""
+    refused = approval is not None and approval.kind == "do-not"
     if not plan.gains_nothing and (refused or gain.going_on - gain.gain < plan.tolerances.equal):
         return ""
     return f"isocompute forecast RUNS --run {quote(gain.best.run_id)} --remaining {plan.rollouts}"
