@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from shlex import quote
 from typing import Annotated, Literal
 
 import numpy as np
@@ -194,7 +195,7 @@ class Forecast(Saved):
         basis = "to this run alone: it knows no other n, and of a later rise or fall only the usual chance"
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')}; plans show the mean over runs"
-        action, ask = f"{self.card.action}: {self.card.reason}", "--remaining 2M"
+        action, ask = f"{self.card.action}: {self.card.reason}", f"--run {quote(self.run_id)} --remaining 2M"
         if self.card.action == "change-something":
             action += f"; add {ask} to see what can be changed"
         elif self.card.action == "go-on" and self.borrowed:

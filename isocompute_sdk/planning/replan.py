@@ -13,6 +13,7 @@ from pydantic import Field
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
+from isocompute_sdk.fitting.fit_parts import Measured
 from isocompute_sdk.fitting.forecast import FEW, FURTHEST, Checkpoint, Forecast, forecast_run
 from isocompute_sdk.fitting.run_surface import LiveRun
 from isocompute_sdk.fitting.surface.answers import estimate
@@ -119,6 +120,8 @@ class Replan(Saved):
     plan: SavedPlan | None = None
     """Plan of the run's own sizes and recipe for what is left, from which the commands start."""
     notes: tuple[Note, ...] = field(default=())
+    best: Measured | None = None
+    """The best of the other runs, if it stands above all runs."""
     backend: str = USUAL_BACKEND
     """Backend of its commands: that of the run's framework, if its log or configuration names one."""
 
@@ -192,6 +195,8 @@ class Replan(Saved):
         shown = self.options if self.forecast.rises or self.forecast.lost else ()
         if shown:
             lines.append("rewards of the best checkpoint (of a new run the mean over runs):")
+        if shown and self.best is not None:
+            lines.append(f"   another run, {self.best.run_id}: {self.best}")
         for one in shown:
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"
@@ -264,7 +269,8 @@ def replan(
     )
     if new_run is not None and forecast.rises:
         options.append(new_run)
-    keep = forecast.card.keep
+    best, keep = fits.best_level, forecast.card.keep
+    other = None if best is None or best.run_id in (None, series.run_id) else best
     on_disk = keep.path is not None
     folder = by_step(checkpoints).get(int(keep.step)) if on_disk and keep.step is not None else None
     sampled = next((info.rollouts_spent for info in runs.runs() if info.run_id == series.run_id), None)
@@ -283,7 +289,8 @@ def replan(
         newest=next((str(one.loadable) for one in reversed(checkpoints) if one.loadable is not None), None),
         salvageable=keep.rollouts if on_disk else 0.0,
         options=tuple(sorted(options, key=lambda one: -one.reward)),
-        follow=_followed(forecast, options, fits.tolerances.equal),
+        follow=_followed(forecast, options, other, fits.tolerances.equal),
+        best=other,
         forecast=replace(forecast, notes=()),
         level=level,
         plan=_plan(basis, Candidate(series.group_size, problems, steps, "remaining"), budget),
@@ -431,10 +438,10 @@ def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Chang
     return "roll-back-terms-off", "back to the checkpoint with KL term and entropy bonus off", why, off
 
 
-def _followed(forecast: Forecast, options: Sequence[Option], worth: float) -> Name:
+def _followed(forecast: Forecast, options: Sequence[Option], other: Measured | None, worth: float) -> Name:
     """What the forecast's card says, by the remedy with the largest reward; a new run where that gains `worth` more.
 
-    Where the card says to stop, a remedy is followed that gains `worth`.
+    Where the card says to stop, a remedy is followed that gains `worth`; no run is to go on that ends below another.
     """
     named = {one.name: one for one in options}
     remedies = [one for one in options if one.changes]
@@ -443,6 +450,8 @@ def _followed(forecast: Forecast, options: Sequence[Option], worth: float) -> Na
         best = max(remedies, key=lambda one: one.reward)
         if forecast.card.action == "change-something" or best.reward - chosen.reward >= worth:
             chosen = best
+    if chosen.name == "go-on" and other is not None and other.reward - chosen.reward >= worth:
+        chosen = named["stop"]
     new_run = named.get("new-run", chosen)
     return new_run.name if new_run.reward - chosen.reward >= worth else chosen.name
 

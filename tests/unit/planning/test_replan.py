@@ -192,6 +192,24 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
     assert ("new-run" in {one.name for one in found.options}) == (best == 16)
 
 
+def test_a_run_that_would_end_below_another_does_not_go_on() -> None:
+    short = STEPS[STEPS <= 400]
+    low = 0.3 + 0.2 * (1.0 - np.exp(-short / 400)) + np.random.default_rng(1).normal(0.0, 0.004, len(short))
+    table = {
+        "run_id": ["mine"] * len(short) + ["other"] * len(STEPS),
+        "step": [*short, *STEPS],
+        "avg@4": [*low, *rewards(fall=False)],
+    }
+    runs = RunSet.from_columns(table, group_size=16, problems_per_batch=32)
+    fits = planner(runs)
+    found = fits.replan(runs, "300k", run_id="mine")
+    assert found.best is not None
+    assert found.best.run_id == "other"
+    assert found.option("go-on").reward < found.best.reward
+    assert found.follow == "stop"
+    assert fits.replan(runs, "300k", run_id="other").best is None
+
+
 @pytest.mark.parametrize("kept", [(), (300, 400, 500)])
 def test_trouble_does_not_begin_before_the_checkpoint_that_is_kept(kept: tuple[int, ...]) -> None:
     steps = np.arange(0, 601, 20.0)
