@@ -358,15 +358,19 @@ def _options(
     ahead = (far.best, far.best_low, far.best_high)
     going_on = option("go-on", f"n = {n} for {counted(steps, 'more update')}", basis_on, why, ahead, {})
     title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
-    held, best = (forecast.reward, forecast.low, forecast.high), keep.reward or 0.0
+    now = (forecast.reward, forecast.low, forecast.high)
+    stop = option("stop", title, "seen-in-your-data", why, now, {})
+    if keep.path is None and forecast.card.action != "change-something":
+        return [going_on, stop]
+    best = keep.reward or 0.0
+    # Fitting the run once more takes time, so only where something starts from its checkpoint.
     keep_D = live.surface(bounds).draws(np.array([kept]))[:, 0]
     keep_D = np.clip(keep_D + best - keep_D.mean(), *bounds)
     if keep.path is not None:
         title, why = "keep the checkpoint, spend nothing more", "Its reward by the curve."
         _, low, high = estimate(keep_D, level)
-        held = (best, min(low, best), max(high, best))
-    stop = option("stop", title, "seen-in-your-data", why, held, {})
-    if forecast.card.action == "go-on" or (keep.path is None and forecast.card.action != "change-something"):
+        stop = option("stop", title, "seen-in-your-data", why, (best, min(low, best), max(high, best)), {})
+    if forecast.card.action == "go-on":
         return [going_on, stop]
     changed_D = keep_D + _gain_without_trouble(live, forecast, kept, left, bounds, rng)
     changed = estimate(np.clip(changed_D, *bounds), level)

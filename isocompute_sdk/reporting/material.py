@@ -330,9 +330,7 @@ def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
 
 def _of_fits(given: Fits | FitsSet, asked: Asked, name: str, runs: RunSet | None = None) -> Material:
     fits = given.first if isinstance(given, FitsSet) else given
-    if runs is None and fits.runs is not None:
-        runs = RunSet.from_dict(fits.runs)
-    found = Material(name, asked, fits=fits, runs=runs)
+    found = Material(name, asked, fits=fits, runs=fits.table if runs is None else runs)
     try:
         planner = Planner(given, **asked.planner)
         budget = asked.budget if asked.budget is not None else _usual_budget(fits)
