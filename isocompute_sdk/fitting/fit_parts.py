@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import ceil
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
-from pydantic import Field
 
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
 from isocompute_sdk.fitting.arguments import LAWS
 from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Number, Positive, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.data import WINDOW
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.phrases import short
@@ -54,62 +50,24 @@ class Prediction(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The level at which a run stood at its best: what gains and approval are measured against."""
+class Reached:
+    """The reward of a run at its best: what gains and approval are counted from."""
 
     group_size: Count
     problems_per_batch: Count | None
     compute: Positive
-    """Compute at its evaluation, on the axis of the fits."""
+    """Compute there, on the axis of the fits."""
     reward: Number
-    """Highest value of a straight line through some evaluations in a row, since a single one may be high by chance:
-    their mean, and at the ends of a run the end of the line, since a mean would lag behind a run that rises."""
-    evaluations: Annotated[int, Field(ge=0)]
-    """How many evaluations the line goes through: `window`, at most a third of the run's, but five, or what it has.
-    0: they are too noisy to tell it, and `reward` is the fit's at the end of the run."""
+    """Reward without the noise of one evaluation."""
     run_id: str | None = None
     """The run, if it did not fall; None where it is that of a curve."""
-
-    @classmethod
-    def of(
-        cls, size: Configuration, compute_T: Array, reward_T: Array, window: int, run_id: str | None = None
-    ) -> Measured | None:
-        """That of one run through so many evaluations; None without an evaluation after step 0."""
-        trained = compute_T > 0
-        if not trained.any():
-            return None
-        reward_T, compute_T = reward_T[trained], compute_T[trained]
-        # A wider one would take the rise and the fall of a run for noise.
-        window = min(window, max(WINDOW, len(reward_T) // 3 | 1))
-        seen = min(window, len(reward_T) - 1 + len(reward_T) % 2)
-        level_T = _lines_through(reward_T, seen)
-        best = int(np.argmax(level_T))
-        # The end of a line may lie above all that was measured.
-        return cls(*size, float(compute_T[best]), min(float(level_T[best]), float(reward_T.max())), seen, run_id)
+    fitted: bool = True
+    """Whether `reward` is the curve's; False: the mean of the last evaluations up to there, which the curve misses."""
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        seen = {0: "fitted at", 1: "one evaluation at"}.get(
-            self.evaluations, f"line through {self.evaluations} evaluations around"
-        )
-        return f"{self.reward:.3f} ({seen} C = {short(self.compute)}, n = {self.group_size}{of})"
-
-
-def window_of(noise: float, equal: float) -> int:
-    """Evaluations of a level: five, or as many as make their mean certain to what counts as equal; an odd number."""
-    return max(WINDOW, ceil((noise / equal) ** 2) | 1)
-
-
-def _lines_through(reward_T: Array, count: int) -> Array:
-    """Straight lines through an odd number of evaluations around each; at the ends that of the first or last of them.
-
-    scipy's `savgol_filter(reward_T, count, 1)` is the same; its import takes longer than a fit.
-    """
-    step = np.arange(count) - count // 2
-    window_WS = sliding_window_view(reward_T, count)
-    mean_W = window_WS.mean(axis=1)
-    slope = window_WS[[0, -1]] @ step / max(float(step @ step), 1.0)
-    return np.concatenate([mean_W[0] + slope[0] * step[step < 0], mean_W, mean_W[-1] + slope[1] * step[step > 0]])
+        how = "fitted" if self.fitted else "mean of evaluations"
+        return f"{self.reward:.3f} ({how} at C = {short(self.compute)}, n = {self.group_size}{of})"
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from isocompute_sdk.fitting.fit_parts import (
     Frontier,
     Handover,
     Kind,
-    Measured,
     Method,
     Prediction,
+    Reached,
     SurfacePoints,
     between_levels,
     by_configuration,
@@ -44,7 +44,7 @@ from isocompute_sdk.fitting.fit_parts import (
     handovers,
     span,
 )
-from isocompute_sdk.fitting.measured_runs import best_level
+from isocompute_sdk.fitting.measured_runs import best_reached
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport
@@ -198,13 +198,9 @@ class Fits(Saved):
         return {} if self.table is None else {run.run_id: run.group_size for run in self.table.runs()}
 
     @cached_property
-    def best_level(self) -> Measured | None:
-        """The best level at which a run stood; None for published laws.
-
-        Levels go through five evaluations, or as many as make their mean certain to what counts as equal. Where a run
-        has too few for that, and they do not lie above its curve by more than their noise, it is that of the curves.
-        """
-        return best_level(self)
+    def best_reached(self) -> Reached | None:
+        """The best reward that a run reached, by its own curve in this fit; None for published laws."""
+        return best_reached(self)
 
     def law(self, name: str = "group_size") -> AllocationLaw:
         """A law by name: `group_size`, `group_size_vs_steps` or `problems_per_batch_vs_steps`.

@@ -15,9 +15,8 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
-from isocompute_sdk.fitting.fit_parts import Measured, window_of
 from isocompute_sdk.fitting.run_surface import NEAR, LiveRun, RunSurface
-from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, TOO_FAR, smoothed
+from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import chance_text, counted, multiple, off
@@ -56,6 +55,8 @@ class Checkpoint:
     """Reward there without the noise of one evaluation."""
     path: str | None = None
     """Folder on disk; None if none was found."""
+    fitted: bool = True
+    """Whether `reward` is the curve's; False: the mean of the last evaluations up to there, which the curve misses."""
 
     @property
     def place(self) -> str:
@@ -203,7 +204,11 @@ class Forecast(Saved):
         lines = [title, *[f"  fitted {basis}"] * told, f"  {action}"]
         if self.rises or self.lost:
             keep, best = self.card.keep, "best so far" if self.onset is None else "best before the trouble"
-            kept = keep.place if keep.reward is None else f"{keep.place}, {keep.reward:.3f} {self._source(keep)}"
+            kept = (
+                keep.place
+                if keep.reward is None
+                else f"{keep.place}, {keep.reward:.3f} {'fitted' if keep.fitted else 'mean of evaluations'}"
+            )
             none = f"{best}: {kept}; no checkpoint was found on disk"
             lines.append(f"  keep: {kept}, {keep.path}" if keep.path else f"  {none}")
         best = "best checkpoint" if self.card.keep.path else "best from now on"
@@ -221,15 +226,6 @@ class Forecast(Saved):
             ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
-
-    def _source(self, place: Checkpoint) -> str:
-        """How the reward of a place is known."""
-        if place.reward in self.measured:
-            return "measured"
-        fitted = np.interp(np.log(place.rollouts), np.log(self.curve.rollouts), self.curve.mean)
-        same = place.reward is not None and abs(place.reward - float(fitted)) < 1e-9
-        replaced = self.missed != 0.0 and place.rollouts >= self.rollouts
-        return "fitted" if same and not replaced else "mean of evaluations"
 
     def _flat_words(self) -> str:
         flat = self.flat
@@ -347,8 +343,9 @@ class _Answer:
     @cached_property
     def missed(self) -> float:
         """How far the run stands above its curve at its end; 0 within noise."""
-        level = float(self.live.one.value_T[-1]) if self.live.lost else self._level(self.last)
-        return level - float(self.mean_Q[self.now])
+        if self.live.lost:
+            return float(self.live.one.value_T[-1] - self.mean_Q[self.now])
+        return self.surface.missed(self.last)
 
     @cached_property
     def shown_DQ(self) -> Array:
@@ -417,7 +414,7 @@ class _Answer:
         fell = self._began("falling")
         # The curve is smooth: before a sudden fall, which a finding dates, its peak lies too early.
         if falling >= LEVEL and not fell and self.live.flat is None:
-            fell.append(self._highest(self.mean_Q, self.last))
+            fell.append(self.surface.best().compute)
         # A reward that is still as good as the best has not fallen.
         began = [*self._began("sick"), *(max(one, keep.rollouts) for one in fell)]
         return self._checkpoint(min(began)) if began else None
@@ -427,19 +424,8 @@ class _Answer:
         return [one.rollouts for one in self.live.troubles if one.kind == kind and one.rollouts is not None]
 
     def _checkpoint(self, rollouts: float) -> Checkpoint:
-        return Checkpoint(rollouts, self._step(rollouts), self._level(rollouts))
-
-    def _level(self, rollouts: float) -> float:
-        """Reward without the noise of one evaluation: of the curve, or measured where the curve misses it."""
-        seen_Q, mean_Q = self.at_Q[: self.now + 1], self.mean_Q[: self.now + 1]
-        near = np.flatnonzero((self.live.one.rollouts_T > 0) & (self.live.one.rollouts_T <= rollouts * 1.0001))[-NEAR:]
-        measured = self.live.one.value_T[near]
-        missed = measured - np.interp(np.log(self.live.one.rollouts_T[near] / self.last), seen_Q, mean_Q)
-        error = self.surface.run.noise / np.sqrt(max(len(measured), 1))
-        # A curve does not follow a sudden collapse: its level just before would be that of the way down.
-        if len(measured) and abs(float(np.mean(missed))) > TOO_FAR * error:
-            return float(np.mean(measured))
-        return float(np.interp(np.log(max(rollouts, 1e-300) / self.last), seen_Q, mean_Q))
+        missed = self.surface.missed(rollouts)
+        return Checkpoint(rollouts, self._step(rollouts), self.surface.level(rollouts), fitted=missed == 0.0)
 
     def _keep(self) -> Checkpoint:
         """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""
@@ -453,25 +439,8 @@ class _Answer:
             # Of checkpoints that differ by less than the worth of a change the last one is kept.
             top = max(one.reward or 0.0 for one in saved)
             return [one for one in saved if (one.reward or 0.0) >= top - self.worth / 2.0][-1]
-        if self.live.peak is not None:
-            # Its curve follows the fall, not the peak.
-            series = self.live.one
-            seen_T = series.rollouts_T <= min(limit, self.live.peak) * 1.001
-            size = (series.group_size, series.problems_per_batch)
-            window = window_of(self.surface.run.noise, self.worth)
-            best = Measured.of(size, series.rollouts_T[seen_T], series.value_T[seen_T], window)
-            if best is not None:
-                # One evaluation may be high by chance; it still dates the fall, as elsewhere.
-                at = float(series.rollouts_T[int(np.argmax(np.where(seen_T, series.value_T, -np.inf)))])
-                return Checkpoint(at, self._step(at), best.reward)
-        return self._checkpoint(self._highest(self.shown_DQ.mean(axis=0), limit))
-
-    def _highest(self, curve_Q: Array, limit: float) -> float:
-        """Compute of the evaluation up to a limit at which a curve is highest; of the first one if none lies there."""
-        trained = self.live.one.rollouts_T[self.live.one.rollouts_T > 0]
-        seen = trained[trained <= limit * 1.001]
-        seen = seen if seen.size else trained[:1]
-        return float(seen[np.argmax(np.interp(np.log(seen / self.last), self.at_Q, curve_Q))])
+        best = self.surface.best(min(limit, self.live.peak or limit))
+        return Checkpoint(best.compute, self._step(best.compute), best.reward, fitted=best.fitted)
 
     def _rollouts(self, step: int) -> float | None:
         """Compute at an update step; None if steps are unknown."""

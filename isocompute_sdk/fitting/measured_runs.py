@@ -11,9 +11,9 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fit_parts import Configuration, Measured, window_of
+from isocompute_sdk.fitting.fit_parts import Reached
 from isocompute_sdk.fitting.run_surface import RunSurface
-from isocompute_sdk.fitting.surface.data import TOO_FAR, WINDOW, BestAtK, SurfaceRun, noise_scale, pooled_noise
+from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.asked import best_beside
@@ -90,56 +90,18 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
-Evaluations = tuple[Configuration, Array, Array, int, str | None]
-"""Arguments of `Measured.of`."""
-
-
-def best_level(fits: Fits) -> Measured | None:
-    """The best level of all runs; see `Fits.best_level`. Without runs each curve counts as one."""
-    noise = 0.0 if fits.surface is None else fits.surface.noise
-    window = window_of(noise, fits.tolerances.equal)
-    curves = {} if fits.source else fits.curves
-    rewards: list[Evaluations] = [(size, one.compute_T, one.reward_T, window, None) for size, one in curves.items()]
-    runs = list[SurfaceRun]()
-    if fits.table is not None:
-        measured = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=fits.method == "surface")
-        runs = measured.for_surface(fits.compute)
-        rewards = [_until_fall(run, fits, window) for run in runs]
-    found = (Measured.of(*one) for one in rewards)
-    best = max((one for one in found if one is not None), key=lambda one: one.reward, default=None)
-    error = 0.0 if best is None else noise / best.evaluations**0.5
-    if best is None or error <= fits.tolerances.equal:
-        return best
-    there = fits.predict(best.compute, best.group_size, best.problems_per_batch)
-    if best.reward - float(there.mean) > TOO_FAR * error:
-        return best
-    at = {size: float(fits.predict(one.last_compute, *size).mean) for size, one in fits.curves.items()}
-    size = max(at, key=lambda one: at[one])
-    fitted = [
-        _at_end(run, [other for other in runs if other is not run], fits)
-        for run in runs
-        if (run.group_size, run.problems_per_batch) == size
-    ]
-    alone = Measured(*size, fits.curves[size].last_compute, at[size], 0)
-    return max(fitted, key=lambda one: one.reward, default=alone)
-
-
-def _at_end(run: SurfaceRun, others: Sequence[SurfaceRun], fits: Fits) -> Measured:
-    """The reward at the end of a run by its own curve, as its forecast begins."""
-    known = fits.surface if others else None
-    own = RunSurface.fit(run, others, fits.bounds, np.random.default_rng(0), known)
-    end = run.compute_T[-1:]
-    reward = float(own.draws(end).mean())
-    return Measured(run.group_size, run.problems_per_batch, float(end[0]), reward, 0, run.run_id)
-
-
-def _until_fall(run: SurfaceRun, fits: Fits, window: int) -> Evaluations:
-    """A run's evaluations up to where it fell, or its first: one alone may be high by chance."""
-    ends = {} if fits.passport is None else fits.passport.ends_left_out
-    least = float(np.sort(run.compute_T[run.compute_T > 0])[:WINDOW].max(initial=0.0))
-    kept_T = run.compute_T <= max(ends.get(run.run_id, np.inf), least)
-    name = None if run.run_id in ends else run.run_id
-    return (run.group_size, run.problems_per_batch), run.compute_T[kept_T], run.reward_T[kept_T], window, name
+def best_reached(fits: Fits) -> Reached | None:
+    """The best that a run reached; see `Fits.best_reached`. Without runs or a surface each curve counts as one."""
+    if fits.surface is None or fits.table is None:
+        curves = {} if fits.source else fits.curves
+        found = [
+            Reached(*size, one.last_compute, float(fits.predict(one.last_compute, *size).mean))
+            for size, one in curves.items()
+        ]
+    else:
+        runs = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True).for_surface(fits.compute)
+        found = [one.best() for one in RunSurface.of_all(runs, fits.bounds, fits.surface)]
+    return max(found, key=lambda one: one.reward, default=None)
 
 
 def start_rewards(

@@ -14,8 +14,9 @@ import numpy as np
 
 from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.fit_parts import Reached
 from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch
-from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, BestAtK, PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, TOO_FAR, BestAtK, PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.posterior import (
     DEFAULT_DRAWS,
     RunFunction,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 NEAR = 3
 """Evaluations averaged to the level at a place of a run."""
+CLOSE = 1.001
+"""Factor by which computes of one evaluation may differ."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class RunSurface:
 
     surface: Surface
     run: PreparedRun
+    evaluated: SurfaceRun
+    """Its evaluations as they are."""
     borrowed: tuple[str, ...] = ()
     """The other runs that it was fitted with."""
 
@@ -76,11 +81,58 @@ class RunSurface:
                 return cls.fit(one, (), bounds, rng)
             raise FitError(f"run {one.run_id!r} has no evaluation before it fell", "Look at its first evaluations.")
         surface = fit_surface(prepared, bounds, DEFAULT_DRAWS, rng) if known is None else known
-        return cls(_for_run(surface, mine, rng), mine, tuple(sorted(other.run_id for other in others)))
+        return cls(_for_run(surface, mine, rng), mine, one, tuple(sorted(other.run_id for other in others)))
+
+    @classmethod
+    def of_all(cls, runs: Sequence[SurfaceRun], bounds: tuple[float, float], surface: Surface) -> list[RunSurface]:
+        """Each of the runs that a surface was fitted to, if it was evaluated before it fell."""
+        pairs = zip(runs, prepare(runs, bounds[1] - bounds[0]), strict=True)
+        return [
+            cls(_for_run(surface, mine, np.random.default_rng(0)), mine, one)
+            for one, mine in pairs
+            if len(mine.log_compute_J)
+        ]
 
     def draws(self, compute: Array, *, at: bool = True) -> Array:
         """Noise-free rewards of the run at each compute, or of its best checkpoint: shape (draws, Q)."""
         return self.surface.draws(compute, self.run.group_size, self.run.problems_per_batch, self.run.n_problems, at=at)
+
+    def missed(self, compute: float) -> float:
+        """How far the mean of the last `NEAR` evaluations up to there lies above the curve; 0 where it fits them.
+
+        A curve does not follow a sudden rise, nor a collapse: just before one its reward would be that of the way down.
+        """
+        compute_T, reward_T = self.evaluated.compute_T, self.evaluated.reward_T
+        near = np.flatnonzero((compute_T > 0) & (compute_T <= compute * CLOSE))[-NEAR:]
+        if not len(near):
+            return 0.0
+        *curve_T, there = self.draws(np.append(compute_T[near], compute)).mean(axis=0)
+        # The median, since one evaluation may be high by chance.
+        off = float(np.median(reward_T[near] - curve_T))
+        within = abs(off) <= TOO_FAR * self.run.noise / np.sqrt(len(near))
+        return 0.0 if within else float(np.mean(reward_T[near]) - there)
+
+    def level(self, compute: float) -> float:
+        """Reward at a compute without the noise of one evaluation: the curve's, or as measured where it misses."""
+        return float(self.draws(np.array([compute])).mean()) + self.missed(compute)
+
+    def best(self, until: float = np.inf) -> Reached:
+        """The run at its best evaluation: where its curve is highest, or of a run that fell the highest one.
+
+        Args:
+            until: compute up to which.
+        """
+        compute_T, reward_T = self.evaluated.compute_T, self.evaluated.reward_T
+        trained_T = compute_T > 0
+        seen_T = trained_T & (compute_T <= max(until, float(compute_T[trained_T].min())) * CLOSE)
+        at_T, level_T, curve = compute_T[seen_T], reward_T[seen_T], self.without_fall()
+        if not (fell := self.run.fault is not None):
+            curve, level_T = self, self.draws(at_T).mean(axis=0)
+            level_T[-1] = self.level(float(at_T[-1]))
+        at, run = float(at_T[np.argmax(level_T)]), self.run
+        name = None if fell else run.run_id
+        fitted = curve.missed(at) == 0.0
+        return Reached(run.group_size, run.problems_per_batch, at, curve.level(at), name, fitted)
 
     def without_fall(self) -> RunSurface:
         """The same if rewards did not begin to fall."""
@@ -132,8 +184,9 @@ def _own_fall(run: PreparedRun, draws: int, rng: np.random.Generator) -> Decline
 def _not_yet(without: Surface, declines: Declines, run: PreparedRun, rng: np.random.Generator) -> Declines | None:
     """The declines that the evaluations of a run that did not fall allow, each drawn as often as they do."""
     whiten, place = np.linalg.inv(np.linalg.cholesky(bin_covariance(run))), np.exp(run.log_compute_J)
+    sizes = (run.group_size, run.problems_per_batch, run.n_problems)
     off_2D = [
-        np.sum(((RunSurface(one, run).draws(place) - run.reward_J) @ whiten.T) ** 2, axis=1)
+        np.sum(((one.draws(place, *sizes, at=True) - run.reward_J) @ whiten.T) ** 2, axis=1)
         for one in (without, replace(without, declines=declines))
     ]
     chance_D = np.exp(np.minimum(off_2D[0] - off_2D[1], 0.0) / 2.0)

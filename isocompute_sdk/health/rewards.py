@@ -98,7 +98,8 @@ def _fall_of_fits(trace: Trace, start: float) -> Fall | None:
     if found.fault_compute is None:
         return None
     kept = int(np.searchsorted(trace.rollouts_T, found.fault_compute, side="right"))
-    if not (scale := min(kept, len(value_T) - kept, SCALES[-1])):
+    trained = max(kept - int(np.count_nonzero(trace.rollouts_T == 0)), min(kept, 1))
+    if not (scale := min(trained, len(value_T) - kept, SCALES[-1])):
         return None
     top, level = (float(np.mean(some_T)) for some_T in (value_T[kept - scale : kept], value_T[-scale:]))
     collapsed = len(value_T) - 1 if found.fault == "collapse" else None

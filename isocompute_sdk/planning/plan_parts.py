@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from isocompute_sdk.fitting.fit_parts import Measured
+from isocompute_sdk.fitting.fit_parts import Reached
 from isocompute_sdk.specs.sweep import Sized
 
 VerdictKind = Literal[
@@ -84,15 +84,13 @@ class Stopping:
 class Gain:
     """What the plan gains over the best checkpoint of the runs so far."""
 
-    best: Measured
+    best: Reached
     gain: float
     """Predicted reward of the plan less that."""
     interval: tuple[float, float] | None
     """80 % interval of `gain`; None without draws."""
     probability: float | None
     """That `gain` is positive, over the same draws; None without draws."""
-    usual: float | None = None
-    """What the fit expects there, if `best` lies above its 80 % interval: part of it may be luck. None otherwise."""
     going_on: float = 0.0
     """What the rollouts of the plan are predicted to add if the run of `best` goes on with them; 0 where unknown."""
 

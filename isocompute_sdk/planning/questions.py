@@ -13,7 +13,7 @@ from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FitError, PlanError
 from isocompute_sdk.fitting import arguments
 from isocompute_sdk.fitting.arrays import Array
-from isocompute_sdk.fitting.fit_parts import Measured
+from isocompute_sdk.fitting.fit_parts import Reached
 from isocompute_sdk.fitting.surface.answers import Estimate, estimate
 from isocompute_sdk.notes import Note
 from isocompute_sdk.planning import caveats
@@ -197,7 +197,7 @@ class BudgetFor(Answer):
     """Upper end of its interval; without intervals the prediction itself."""
     has_interval: bool
     """False if the fits give no intervals."""
-    measured: Measured | None = None
+    reached: Reached | None = None
     """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward_high`."""
     bet: float | None = None
     """`largest`, if its plan may reach the reward and is predicted to gain enough over the best run; else None."""
@@ -246,7 +246,7 @@ class BudgetFor(Answer):
         wanted = f"{self.metric} {self.reward:g}"
         if self.reward <= self.base_reward:
             return f"{wanted} needs no training: the base model is predicted at {self.base_reward:.3f}"
-        already = f"a run already reached {self.measured}; " if self.measured is not None else ""
+        already = f"a run already reached {self.reached}; " if self.reached is not None else ""
         if self.expected is not None:
             return f"{already}{wanted} is predicted to cost {amount_text(self.expected, self.unit)}"
         tried = f"within {FAR:g} x the largest run ({amount_text(self.largest, self.unit)})"
@@ -287,7 +287,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, plans.level)
         return float(at.mean), float(at.low), float(at.high)
 
-    best = fits.best_level
+    best = fits.best_reached
     # The base model: the lowest of the curves just above no compute.
     base = min(float(curve.plateau - curve.rise) for curve in fits.curves.values())
     at_most = predicted(most)
@@ -315,7 +315,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         largest_reward_high=high_most,
         has_interval=has_interval,
         bet=most if high_most >= reward and (best is None or gain >= fits.tolerances.small) else None,
-        measured=best if best is not None and best.reward >= min(reward, high_most) else None,
+        reached=best if best is not None and best.reward >= min(reward, high_most) else None,
     )
 
 

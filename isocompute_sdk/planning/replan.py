@@ -13,7 +13,7 @@ from pydantic import Field
 from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
-from isocompute_sdk.fitting.fit_parts import Measured
+from isocompute_sdk.fitting.fit_parts import Reached
 from isocompute_sdk.fitting.forecast import FEW, FURTHEST, Checkpoint, Forecast, forecast_run
 from isocompute_sdk.fitting.run_surface import LiveRun
 from isocompute_sdk.fitting.surface.answers import estimate
@@ -120,7 +120,7 @@ class Replan(Saved):
     plan: SavedPlan | None = None
     """Plan of the run's own sizes and recipe for what is left, from which the commands start."""
     notes: tuple[Note, ...] = field(default=())
-    best: Measured | None = None
+    best: Reached | None = None
     """The best of the other runs, if it stands above all runs."""
     backend: str = USUAL_BACKEND
     """Backend of its commands: that of the run's framework, if its log or configuration names one."""
@@ -269,7 +269,7 @@ def replan(
     )
     if new_run is not None and forecast.rises:
         options.append(new_run)
-    best, keep = fits.best_level, forecast.card.keep
+    best, keep = fits.best_reached, forecast.card.keep
     other = None if best is None or best.run_id in (None, series.run_id) else best
     on_disk = keep.path is not None
     folder = by_step(checkpoints).get(int(keep.step)) if on_disk and keep.step is not None else None
@@ -442,7 +442,7 @@ def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Chang
     return "roll-back-terms-off", "back to the checkpoint with KL term and entropy bonus off", why, off
 
 
-def _followed(forecast: Forecast, options: Sequence[Option], other: Measured | None, worth: float) -> Name:
+def _followed(forecast: Forecast, options: Sequence[Option], other: Reached | None, worth: float) -> Name:
     """What the forecast's card says, by the remedy with the largest reward; a new run where that gains `worth` more.
 
     Where the card says to stop, a remedy is followed that gains `worth`; no run is to go on that ends below another.

@@ -263,7 +263,7 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     """
     fits, compute, interval = plan.fits, plan.compute, plan.reward_interval
     n, problems, mean = plan.group_size, plan.problems_per_batch, plan.predicted_reward
-    if fits is None or mean is None or (best := fits.best_level) is None:
+    if fits is None or mean is None or (best := fits.best_reached) is None:
         return None
     if interval is None or fits.surface is None:
         return Gain(best, mean - best.reward, None, None)
@@ -272,7 +272,6 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
         at = fits.predict(compute, n, problems)
         mean, interval = float(at.mean), (float(at.low), float(at.high))
     there = fits.predict(best.compute, best.group_size, best.problems_per_batch)
-    usual = float(there.mean) if best.reward > float(there.high) else None
     # The draws as wide as the interval of the reward: those of the surface know nothing beyond its shapes.
     drawn_D = reward_draws(fits, compute, n, problems)
     ends = np.quantile(drawn_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -283,7 +282,7 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     if best.run_id is not None and fits.compute == "log10_rollouts":
         reached = fits.predict(best.compute + plan.rollouts, best.group_size, best.problems_per_batch)
         further = min(float(reached.mean - there.mean), fits.bounds[1] - best.reward)
-    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), usual, further)
+    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), further)
 
 
 def _past_fall(plan: Plan, fits: Fits) -> Approval | None:
@@ -380,9 +379,7 @@ def _against(plan: Plan) -> str:
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
             left = f"the plan, a new run, is predicted to gain {gain}; isocompute forecast says what going on gains"
-        usual = plan.gain.usual
-        above = ":" if usual is None else f", where the fit expects {usual:.3f};"
-        against = f"a run already reached {plan.gain.best}{above} {left}"
+        against = f"a run already reached {plan.gain.best}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"
     if first is None or not first.runs:

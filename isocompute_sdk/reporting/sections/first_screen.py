@@ -294,8 +294,6 @@ def _gained(plan: Plan) -> list[Fact]:
     interval = gain.interval and [say.difference(best.reward + end, best.reward) for end in gain.interval]
     detail = f"80 % {' to '.join(interval)}; " if interval else ""
     detail += f"predicted {reward:.3f} less {best}"
-    if gain.usual is not None:
-        detail += f", where the fit expects {gain.usual:.3f}: part of it may be luck"
     by = "by the mean of runs"
     if gain is not plan.gain:
         detail, label, beating = (
