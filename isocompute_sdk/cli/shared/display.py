@@ -150,14 +150,17 @@ def print_plan(
         cut = partial(textwrap.shorten, width=width, placeholder=" ... (all: -v)")
         rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]
     _print_rows(rows)
+    following = [] if typed is None else what_next(plan, typed, plan_file)
+    # Screens of plans that are not approved have room for it.
+    beside = following[1:] if plan.approval is None or plan.approval.kind != "do-not" else []
     if verbose:
         print_notes([*_notes(plan), *(() if first is None else first.notes)])
         _print_rows(details(plan))
     else:
-        _print_first_notes(plan)
+        _print_first_notes(plan, NOTE_LINES - len(textwrap.wrap(" ".join(beside), console.width)))
     for path in saved:
         console.print(f"wrote {path}", soft_wrap=True)
-    for line in () if typed is None else what_next(plan, typed, plan_file, verbose=verbose):
+    for line in following:
         console.print(line, soft_wrap=True)
 
 
@@ -194,8 +197,13 @@ def _notes(plan: Plan) -> Sequence[Note]:
     return plan.notes if fits is None or not fits.no_rise else [n for n in fits.notes if _shown(n, fits, verbose=False)]
 
 
-def _print_first_notes(plan: Plan) -> None:
-    """The notes that matter most: the gravest first, of those falls, what casts doubt on n, what is about this plan."""
+def _print_first_notes(plan: Plan, room: int) -> None:
+    """The notes that matter most: the gravest first, of those falls, what casts doubt on n, what is about this plan.
+
+    Args:
+        plan: the plan.
+        room: lines for them; one note is always shown.
+    """
     from rich.text import Text
 
     from isocompute_sdk.health.findings import FALLS
@@ -214,7 +222,7 @@ def _print_first_notes(plan: Plan) -> None:
             f"{note.code}: {filled(note.message, sys.argv[1:])}", width=max(console.width - len(note.severity) - 2, 20)
         )
         used += len(lines)
-        if shown and used > NOTE_LINES:
+        if shown and used > room:
             break
         shown += 1
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
@@ -225,14 +233,13 @@ def _print_first_notes(plan: Plan) -> None:
         console.print(f"-v shows {counted(more, 'more note')}{named}, evaluations and fit checks")
 
 
-def what_next(plan: Plan, typed: Typed, saved: Path | None = None, *, verbose: bool = False) -> list[str]:
+def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     """What to do next, as commands; where no run rises, the same question with a run that does.
 
     Args:
         plan: the plan.
         typed: the command that made it.
         saved: file that the plan was saved to.
-        verbose: also what could be done in place of an approved plan, for which a screen has no room.
     """
     from shlex import quote
 
@@ -249,8 +256,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None, *, verbose: b
         train = f"isocompute launch {quote(str(saved))}{backend}{model_option(plan.model)}{gpus}"
     further = filled(going_on(plan), typed.words)
     if plan.approval is None or plan.approval.kind != "do-not":
-        other = f"or, whether the best run should go on instead: {further}"
-        return [f"next: {train}", *[other] * (verbose and bool(further))]
+        return [f"next: {train}", *[f"or, whether the best run should go on instead: {further}"] * bool(further)]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []
