@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.run_surface import LiveRun
 from isocompute_sdk.fitting.surface.answers import estimate
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR
-from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, logistic
+from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Surface, logistic
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
 from isocompute_sdk.notes import Note, unique
@@ -265,7 +265,7 @@ def replan(
     asked = float(np.clip(factor, 1.05, FURTHEST))
     forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, rng=rng)
     options = _options(
-        basis, live, forecast, (problems, steps), level, np.random.default_rng(0 if rng is None else rng)
+        basis, live, forecast, known, (problems, steps), level, np.random.default_rng(0 if rng is None else rng)
     )
     if new_run is not None and forecast.rises:
         options.append(new_run)
@@ -327,6 +327,7 @@ def _options(
     basis: Basis,
     live: LiveRun,
     forecast: Forecast,
+    known: Surface | None,
     size: tuple[int, int],
     level: float,
     rng: np.random.Generator,
@@ -363,8 +364,7 @@ def _options(
     if keep.path is None and forecast.card.action != "change-something":
         return [going_on, stop]
     best = keep.reward or 0.0
-    # Fitting the run once more takes time, so only where something starts from its checkpoint.
-    keep_D = live.surface(bounds).draws(np.array([kept]))[:, 0]
+    keep_D = live.surface(bounds, known=known).draws(np.array([kept]))[:, 0]
     keep_D = np.clip(keep_D + best - keep_D.mean(), *bounds)
     if keep.path is not None:
         title, why = "keep the checkpoint, spend nothing more", "Its reward by the curve."
@@ -372,7 +372,7 @@ def _options(
         stop = option("stop", title, "seen-in-your-data", why, (best, min(low, best), max(high, best)), {})
     if forecast.card.action == "go-on":
         return [going_on, stop]
-    changed_D = keep_D + _gain_without_trouble(live, forecast, kept, left, bounds, rng)
+    changed_D = keep_D + _gain_without_trouble(live, forecast, known, kept, left, bounds, rng)
     changed = estimate(np.clip(changed_D, *bounds), level)
     remedies: list[Option] = []
     if (terms := _terms(basis, live)) is not None:
@@ -391,6 +391,7 @@ def _options(
 def _gain_without_trouble(
     live: LiveRun,
     forecast: Forecast,
+    known: Surface | None,
     kept: float,
     left: float,
     bounds: tuple[float, float],
@@ -404,7 +405,7 @@ def _gain_without_trouble(
     before = np.count_nonzero((series.rollouts_T > 0) & (series.rollouts_T <= last * 1.0001))
     if until is None or before >= MIN_BEFORE:
         # The curve before the trouble, as it would go on without it.
-        healthy = live.surface(bounds, until=until)
+        healthy = live.surface(bounds, known=known if until is None else None, until=until)
         healthy = healthy if until is None else healthy.without_fall()
         best_D2 = healthy.draws(np.array([kept, end]), at=False)
         return best_D2[:, 1] - best_D2[:, 0]

@@ -14,6 +14,7 @@ from isocompute_sdk import Forecast, RunSet
 from isocompute_sdk.health.findings import FALLS
 from isocompute_sdk.phrases import chance_text
 from isocompute_sdk.records.reward_metrics import no_rise_note
+from tests.unit.sweeps import recorded
 
 
 def run_of(
@@ -57,6 +58,19 @@ def test_where_nothing_rises_no_forecast_is_shown() -> None:
     assert found.card.reason == no_rise_note(found.metric, 1).message
     assert f"{found.ahead[-1].best:.3f}" not in found.summary()
     assert iso.forecast(run_of(noisy(saturating(STEPS, 100.0), 0.005, seed=1), STEPS)).rises
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b-easy", "qwen3-4b-easy", "mul31-hard-t1", "trl-pair"])
+def test_plans_and_forecasts_agree_on_the_best_that_a_run_reached(name: str) -> None:
+    """With runs that fell, that rise, and that the curve misses."""
+    fits = iso.fit(recorded(name))
+    assert isinstance(fits, iso.Fits)
+    assert fits.best_reached is not None
+    kept = {run: iso.forecast(fits, run).card.keep for run in fits.size_by_run}
+    best = max(kept, key=lambda run: kept[run].reward or 0.0)
+    assert kept[best].reward == pytest.approx(fits.best_reached.reward)
+    assert kept[best].rollouts == fits.best_reached.compute
+    assert fits.best_reached.run_id in (best, None)
 
 
 def test_bounds_in_percent_of_rewards_that_are_shares_are_refused() -> None:
