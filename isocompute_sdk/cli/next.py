@@ -22,7 +22,7 @@ from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOp
 from isocompute_sdk.cli.shared.reading_options import FittingOptions, holds_fits
 from isocompute_sdk.cli.shared.typed import Typed, without
 from isocompute_sdk.errors import PlanError, SpecError
-from isocompute_sdk.phrases import listed
+from isocompute_sdk.phrases import joined, listed
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
@@ -158,17 +158,19 @@ def _scripts(
         )
     yield from ("scripts:", typed.saving(PLAN))
     yield from _launches(first, paths, checkpoints, fits, model_option(model))
-    if fitting.map is None and not is_saved:
-        made = _first_number(paths)
-        folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
-        # What the new runs record is the file.
-        wanted = ["train_data"] * bool(_named_data(fits)) + ["unstated"] * bool(unknown)
-        pooled = [f"--pool {name}" for name in wanted if name not in (fitting.pool or ())]
-        before = budget.spent or {}
-        spent = {**before, "pilot": before.get("pilot", 0.0) + first.cost}
-        paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
-        asked = replace(typed, words=tuple(without(typed.words, ("--spent",))))
-        yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
+    made = _first_number(paths)
+    folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
+    if fitting.map is not None or is_saved:
+        yield f"when they have finished: plan again with all logs, yours and {joined(folders)}"
+        return
+    # What the new runs record is the file.
+    wanted = ["train_data"] * bool(_named_data(fits)) + ["unstated"] * bool(unknown)
+    pooled = [f"--pool {name}" for name in wanted if name not in (fitting.pool or ())]
+    before = budget.spent or {}
+    spent = {**before, "pilot": before.get("pilot", 0.0) + first.cost}
+    paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
+    asked = replace(typed, words=tuple(without(typed.words, ("--spent",))))
+    yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
 
 
 def _answer(

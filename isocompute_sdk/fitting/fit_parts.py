@@ -60,14 +60,16 @@ class Reached:
     reward: Number
     """Reward without the noise of one evaluation."""
     run_id: str | None = None
-    """The run, if it did not fall; None where it is that of a curve."""
+    """The run; None where it is that of a curve."""
+    fell: bool = False
+    """Whether the run fell afterwards."""
     fitted: bool = True
     """Whether `reward` is the curve's; False: the mean of the last evaluations up to there, which the curve misses."""
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        how = "fitted" if self.fitted else "mean of evaluations"
-        return f"{self.reward:.3f} ({how} at C = {short(self.compute)}, n = {self.group_size}{of})"
+        how, then = "fitted" if self.fitted else "mean of evaluations", ", before it fell" if self.fell else ""
+        return f"{self.reward:.3f} ({how} at C = {short(self.compute)}, n = {self.group_size}{of}{then})"
 
 
 @dataclass(frozen=True)

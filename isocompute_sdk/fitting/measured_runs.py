@@ -95,8 +95,8 @@ def best_reached(fits: Fits) -> Reached | None:
     if fits.surface is None or fits.table is None:
         curves = {} if fits.source else fits.curves
         found = [
-            Reached(*size, one.last_compute, float(fits.predict(one.last_compute, *size).mean))
-            for size, one in curves.items()
+            Reached(n, problems, one.last_compute, float(fits.predict(one.last_compute, n, problems).mean))
+            for (n, problems), one in curves.items()
         ]
     else:
         runs = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True).for_surface(fits.compute)

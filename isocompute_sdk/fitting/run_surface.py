@@ -130,9 +130,8 @@ class RunSurface:
             curve, level_T = self, self.draws(at_T).mean(axis=0)
             level_T[-1] = self.level(float(at_T[-1]))
         at, run = float(at_T[np.argmax(level_T)]), self.run
-        name = None if fell else run.run_id
-        fitted = curve.missed(at) == 0.0
-        return Reached(run.group_size, run.problems_per_batch, at, curve.level(at), name, fitted)
+        sizes = (run.group_size, run.problems_per_batch)
+        return Reached(*sizes, at, curve.level(at), run.run_id, fell, curve.missed(at) == 0.0)
 
     def without_fall(self) -> RunSurface:
         """The same if rewards did not begin to fall."""

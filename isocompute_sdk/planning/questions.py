@@ -297,6 +297,8 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         i: _smallest(lambda amount, i=i: predicted(amount)[i] >= reward, least, most) if base < reward else None
         for i in ((0, 1, 2) if has_interval else (0,))
     }
+    if plans.like.unit in ("rollouts", "tokens"):
+        found = {i: None if amount is None else float(math.ceil(amount)) for i, amount in found.items()}
     plan = None if found[0] is None else plans.predicted(found[0])
     gain = 0.0 if best is None else Gain(best, at_most[0] - best.reward, None, None).shown
     return BudgetFor(

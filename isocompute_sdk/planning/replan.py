@@ -358,15 +358,18 @@ def _options(
     far = forecast.ahead[-1]
     ahead = (far.best, far.best_low, far.best_high)
     going_on = option("go-on", f"n = {n} for {counted(steps, 'more update')}", basis_on, why, ahead, {})
+    best = keep.reward or 0.0
+    # What is sick may still be the best model.
+    better = keep.path is not None and forecast.onset is not None and forecast.reward > best
     title, why = "keep the model as it is now, spend nothing more", "No checkpoint was found on disk to go back to."
+    why = f"Better than the last healthy checkpoint ({best:.3f})." if better else why
     now = (forecast.reward, forecast.low, forecast.high)
     stop = option("stop", title, "seen-in-your-data", why, now, {})
     if keep.path is None and forecast.card.action != "change-something":
         return [going_on, stop]
-    best = keep.reward or 0.0
     keep_D = live.surface(bounds, known=known).draws(np.array([kept]))[:, 0]
     keep_D = np.clip(keep_D + best - keep_D.mean(), *bounds)
-    if keep.path is not None:
+    if keep.path is not None and not better:
         title, why = "keep the checkpoint, spend nothing more", "Its reward by the curve."
         _, low, high = estimate(keep_D, level)
         stop = option("stop", title, "seen-in-your-data", why, (best, min(low, best), max(high, best)), {})
@@ -378,9 +381,11 @@ def _options(
     if (terms := _terms(basis, live)) is not None:
         name, title, why, changes = terms
         remedies.append(option(name, title, "measured-in-paper", why, changed, changes))
-    rate = series.context.get("learning_rate") or basis.recipe.learning_rate(n * problems)
-    half = float(f"{float(rate) / 2:.3g}")
-    title, why = f"back to the checkpoint with a learning rate of {half:g}", "Smaller steps drift less."
+    known_rate = series.context.get("learning_rate")
+    rate = float(known_rate or basis.recipe.learning_rate(n * problems))
+    half, why = float(f"{rate / 2:.3g}"), "Smaller steps drift less."
+    why += "" if known_rate else f" That of the run is unknown, {rate:.3g} is assumed."
+    title = f"back to the checkpoint with a learning rate of {half:g}"
     halved = option("halve-learning-rate", title, "guess", why, changed, {"learning_rate": half})
     sick = {one.name for one in live.troubles if one.kind == "sick"}
     # Of equal rewards the remedy of what was found comes first.
@@ -455,7 +460,7 @@ def _followed(forecast: Forecast, options: Sequence[Option], other: Reached | No
         best = max(remedies, key=lambda one: one.reward)
         if forecast.card.action == "change-something" or best.reward - chosen.reward >= worth:
             chosen = best
-    if chosen.name == "go-on" and other is not None and other.reward - chosen.reward >= worth:
+    if chosen.name == "go-on" and other is not None and not other.fell and other.reward - chosen.reward >= worth:
         chosen = named["stop"]
     new_run = named.get("new-run", chosen)
     return new_run.name if new_run.reward - chosen.reward >= worth else chosen.name

@@ -279,7 +279,7 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
     low, high = (end - best.reward for end in interval)
     further = 0.0
-    if best.run_id is not None and fits.compute == "log10_rollouts":
+    if best.run_id is not None and not best.fell and fits.compute == "log10_rollouts":
         reached = fits.predict(best.compute + plan.rollouts, best.group_size, best.problems_per_batch)
         further = min(float(reached.mean - there.mean), fits.bounds[1] - best.reward)
     return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), further)

@@ -388,8 +388,10 @@ def _fit(runs: RunSet, asked: Asked) -> Fits | FitsSet:
     except FitError:
         if "pool" in options or len({one.context.get("learning_rate") for one in runs.runs()}) < 2:
             raise
-    # Few batches do not show the rule of a learning rate; the fit says in a note what that may hide.
-    return api.fit(runs, **options, pool=("learning_rate",))
+        # Few batches do not show the rule of a learning rate; the fit says in a note what that may hide.
+        with suppress(FitError):
+            return api.fit(runs, **options, pool=("learning_rate",))
+        raise
 
 
 def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:

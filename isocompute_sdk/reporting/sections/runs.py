@@ -44,7 +44,8 @@ def runs(material: Material) -> Section:
     """What the runs logged, what the detectors found, and what each run cost."""
     name, title, table = "runs", "The runs behind it: rewards, health, cost", material.runs
     if table is None:
-        return Section(name, title, (Missing("This source holds no runs.", "isocompute report FOLDER_OF_RUNS"),))
+        what = "A saved plan" if material.plan_file else "This source"
+        return Section(name, title, (Missing(f"{what} holds no runs.", "isocompute report FOLDER_OF_RUNS"),))
     metric = None if material.metric == "train_reward" else material.metric
     traces = gather(table, metric, material.eval_set)
     health = check_health(table, metric, material.eval_set)
