@@ -16,7 +16,7 @@ from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
 from isocompute_sdk.fitting.run_surface import NEAR, LiveRun, RunSurface
-from isocompute_sdk.fitting.surface.data import SMALLEST_FALL, smoothed
+from isocompute_sdk.fitting.surface.data import MIN_EVALUATIONS, SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import chance_text, counted, multiple, off
@@ -25,8 +25,6 @@ from isocompute_sdk.tolerances import LEVEL, Tolerances
 Action = Literal["go-on", "stop-here", "change-something"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-MIN_EVALUATIONS = 6
-"""Evaluations after step 0 that a forecast needs."""
 FEW = 12
 """Evaluations below which a forecast is noted as resting on few."""
 FACTORS = (2.0, 4.0)
@@ -258,10 +256,12 @@ def forecast_run(
         raise FitError(f"to = {to:g}; accepted: above 1, at most {FURTHEST:g}", "--to 4x (to=4)")
     series = live.one
     after = int(np.count_nonzero(series.rollouts_T > 0))
-    if after < MIN_EVALUATIONS:
+    every = sum(int(np.count_nonzero(one.rollouts_T > 0)) for one in live.series)
+    if not after or every < MIN_EVALUATIONS:
+        beside = f", {every} with the other runs" if live.series[1:] else ""
         raise FitError(
-            f"run {series.run_id!r} has {counted(after, 'evaluation')} of {live.metric!r} after step 0; a forecast "
-            f"needs {MIN_EVALUATIONS} or more",
+            f"run {series.run_id!r} has {counted(after, 'evaluation')} of {live.metric!r} after step 0{beside}; a "
+            f"forecast needs {MIN_EVALUATIONS} or more, one of them of the run",
             "Wait for more, or evaluate more often.",
         )
     surface = live.surface(bounds, known=known, rng=rng)

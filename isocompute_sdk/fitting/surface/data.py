@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 MAX_BINS = 20
 """Bins per run; more change nothing but the time a fit takes."""
 MIN_BINS = 4
+MIN_EVALUATIONS = 4
+"""Evaluations after step 0 that a fit needs, of all runs together."""
 ROWS = 2000
 """Bins of all runs together; large sweeps get fewer per run."""
 COLLAPSE_LEFT = 0.35

@@ -12,16 +12,13 @@ from isocompute_sdk.fitting.arguments import MethodOptions
 from isocompute_sdk.fitting.fit_parts import SurfacePoints
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import about_curves, about_laws, with_law, with_step_laws
-from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import MIN_EVALUATIONS, PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.passport import Passport, backtest, passport
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS, fit_surface
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import surface_curves
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import counted
-
-MIN_EVALUATIONS = 4
-"""Fewest evaluations after step 0, over all runs, for a fit."""
 
 
 @dataclass(frozen=True)

@@ -257,9 +257,15 @@ def test_training_reward_is_forecast_with_a_warning() -> None:
 
 
 def test_what_cannot_be_forecast_is_refused_with_what_was_received() -> None:
-    short = run_of(noisy(saturating(STEPS[:5])), STEPS[:5])
-    with pytest.raises(iso.FitError, match="4 evaluation"):
+    short = run_of(noisy(saturating(STEPS[:4])), STEPS[:4])
+    with pytest.raises(iso.FitError, match="3 evaluation"):
         iso.forecast(short)
+    # With other runs one evaluation is enough.
+    beside = run_of(noisy(saturating(STEPS), seed=1), STEPS, "other")
+    one = run_of(noisy(saturating(STEPS[:2])), STEPS[:2])
+    found = iso.forecast(one.concat(beside), "live")
+    assert found.at(4).low <= saturating(4 * STEPS[1:2])[0] <= found.at(4).high
+    assert "forecast-uncertain" in {note.code for note in found.notes}
     runs = run_of(noisy(saturating(STEPS)), STEPS)
     with pytest.raises(iso.FitError, match=r"0\.5"):
         iso.forecast(runs, to=0.5)
