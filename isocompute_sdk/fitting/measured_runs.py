@@ -90,18 +90,40 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
-def best_reached(fits: Fits) -> Reached | None:
-    """The best that a run reached; see `Fits.best_reached`. Without runs or a surface each curve counts as one."""
+def run_surfaces(fits: Fits) -> dict[str, RunSurface]:
+    """The surface of each run by id, as its forecast takes it; none without a surface or the table of runs."""
     if fits.surface is None or fits.table is None:
-        curves = {} if fits.source else fits.curves
-        found = [
-            Reached(n, problems, one.last_compute, float(fits.predict(one.last_compute, n, problems).mean))
-            for (n, problems), one in curves.items()
-        ]
-    else:
-        runs = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True).for_surface(fits.compute)
-        found = [one.best() for one in RunSurface.of_all(runs, fits.bounds, fits.surface)]
+        return {}
+    runs = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True).for_surface(fits.compute)
+    return {one.run.run_id: one for one in RunSurface.of_all(runs, fits.bounds, fits.surface)}
+
+
+def best_reached(fits: Fits) -> Reached | None:
+    """The best that a run reached; see `Fits.best_reached`. Where runs have no surface each curve counts as one."""
+    found = [one.best() for one in fits.run_surfaces.values()]
+    curves = {} if fits.source or found else fits.curves
+    found += [
+        Reached(n, problems, one.last_compute, float(fits.predict(one.last_compute, n, problems).mean))
+        for (n, problems), one in curves.items()
+    ]
     return max(found, key=lambda one: one.reward, default=None)
+
+
+def gain_of_going_on(fits: Fits, best: Reached, rollouts: float) -> float:
+    """What so many more rollouts are predicted to add to the best run, by its own curve, else by that of its n."""
+    if best.run_id is None or best.fell or fits.compute != "log10_rollouts":
+        return 0.0
+    then = best.compute + rollouts
+    own = fits.run_surfaces.get(best.run_id)
+    if own is not None and own.evaluated.noise_scale != 1.0:
+        # It measured another avg@k, of which its forecast is.
+        return 0.0
+    if own is None:
+        at = fits.predict([best.compute, then], best.group_size, best.problems_per_batch).mean
+        added = float(at[1] - at[0])
+    else:
+        added = float(own.draws(np.array([then]), at=False).mean()) + own.missed(best.compute) - best.reward
+    return min(added, fits.bounds[1] - best.reward)
 
 
 def start_rewards(

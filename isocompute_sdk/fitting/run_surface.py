@@ -271,4 +271,6 @@ class LiveRun:
             kept = run.compute_T <= until * 1.0001
             run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
         others = [SurfaceRun.of(one) for one in self.series[1:]]
-        return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
+        # By a known surface every answer draws the run alike.
+        seed = 0 if rng is None or known is not None else rng
+        return RunSurface.fit(run, others, bounds, np.random.default_rng(seed), known)

@@ -81,6 +81,19 @@ class Stopping:
 
 
 @dataclass(frozen=True)
+class Unlimited:
+    """What the budget would buy without the sizes, the largest batch and the mode that were asked for."""
+
+    asked: tuple[str, ...]
+    """Those, in words."""
+    group_size: int
+    problems_per_batch: int
+    update_steps: int
+    predicted_reward: float | None
+    """None if the fits cannot predict it."""
+
+
+@dataclass(frozen=True)
 class Gain:
     """What the plan gains over the best checkpoint of the runs so far."""
 

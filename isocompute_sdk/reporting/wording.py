@@ -72,8 +72,7 @@ def going_on(plan: Plan) -> str:
     approval = plan.approval
     if approval is not None and approval.smaller is not None:
         return ""
-    refused = approval is not None and approval.kind == "do-not"
-    if not plan.gains_nothing and (refused or gain.going_on - gain.gain < plan.tolerances.equal):
+    if not plan.gains_nothing and gain.going_on - gain.gain < plan.tolerances.equal:
         return ""
     return f"isocompute forecast RUNS --run {quote(gain.best.run_id)} --remaining {plan.rollouts}"
 

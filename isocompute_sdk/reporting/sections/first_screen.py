@@ -135,10 +135,10 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
     rows = {
         "do-not": (
             "Do not approve",
-            "if a run should come first, no reward rises, half of the runs at its B_p or more collapsed, or at its n "
-            "need another recipe, the plan or, almost surely, "
-            f"its last half gains under {plan.tolerances.small:.3g}, or n is undecided and, with M or the batch fixed, "
-            "no pilot run was weighed",
+            "if one of these holds: a run should come first; no reward rises; half of the runs at its B_p or more "
+            "collapsed; half of those at its n or more need another recipe; the plan gains under "
+            f"{plan.tolerances.small:.3g}, or almost surely its last half does; n is undecided, and with M or the "
+            "batch fixed no pilot run was weighed",
         ),
         "check": (
             "Approve with a check",
