@@ -109,21 +109,22 @@ def best_reached(fits: Fits) -> Reached | None:
     return max(found, key=lambda one: one.reward, default=None)
 
 
-def gain_of_going_on(fits: Fits, best: Reached, rollouts: float) -> float:
-    """What so many more rollouts are predicted to add to the best run, by its own curve, else by that of its n."""
-    if best.run_id is None or best.fell or fits.compute != "log10_rollouts":
-        return 0.0
-    then = best.compute + rollouts
-    own = fits.run_surfaces.get(best.run_id)
-    if own is not None and own.evaluated.noise_scale != 1.0:
-        # It measured another avg@k, of which its forecast is.
-        return 0.0
-    if own is None:
-        at = fits.predict([best.compute, then], best.group_size, best.problems_per_batch).mean
-        added = float(at[1] - at[0])
-    else:
-        added = float(own.draws(np.array([then]), at=False).mean()) + own.missed(best.compute) - best.reward
-    return min(added, fits.bounds[1] - best.reward)
+def going_on(fits: Fits, best: Reached, rollouts: float) -> tuple[str | None, float]:
+    """The run that ends highest if it goes on with so many more rollouts, and what that gains over the best so far.
+
+    By its own curve; without the table of runs it is the best run, by the curve of its n.
+    """
+    if fits.compute != "log10_rollouts":
+        return None, 0.0
+    # A run of another avg@k has a forecast of that metric.
+    runs = [one for one in fits.run_surfaces.values() if not one.run.fault and one.evaluated.noise_scale == 1.0]
+    ends = [(one.run.run_id, one.going_on(rollouts)) for one in runs]
+    if not fits.run_surfaces and best.run_id is not None and not best.fell:
+        place = [best.compute, best.compute + rollouts]
+        now, then = fits.predict(place, best.group_size, best.problems_per_batch).mean
+        ends = [(best.run_id, best.reward + float(then - now))]
+    name, reward = max(ends, key=lambda end: end[1], default=(None, best.reward))
+    return name, min(reward, fits.bounds[1]) - best.reward
 
 
 def start_rewards(

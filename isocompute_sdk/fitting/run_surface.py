@@ -133,6 +133,11 @@ class RunSurface:
         sizes = (run.group_size, run.problems_per_batch)
         return Reached(*sizes, at, curve.level(at), run.run_id, fell, curve.missed(at) == 0.0)
 
+    def going_on(self, rollouts: float) -> float:
+        """Reward of the best checkpoint after so many more rollouts."""
+        last = float(self.evaluated.compute_T[-1])
+        return float(self.draws(np.array([last + rollouts]), at=False).mean()) + self.missed(last)
+
     def without_fall(self) -> RunSurface:
         """The same if rewards did not begin to fall."""
         return replace(self, surface=replace(self.surface, declines=None))

@@ -35,6 +35,7 @@ from isocompute_sdk.planning.plan_parts import Alternative, Odds, Unlimited, Ver
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, candidates, ends_batch
 from isocompute_sdk.planning.verdict import approval_of, gain_of, trouble_of, verdict_of, with_first, worth_of
 from isocompute_sdk.tolerances import EQUAL
+from isocompute_sdk.training.registry import backend_of
 
 
 def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan:
@@ -215,6 +216,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         asked_evaluation=basis.evaluation,
         breakdown=bill.parts | spent,
         options=resolved.request.options,
+        backend=None if fits.table is None else backend_of(fits.table),
         fits=fits,
     )
     return replace(plan, last_half=_last_half(plan))

@@ -107,6 +107,8 @@ class Plan(Sized, Saved):
     """What it gains over the best checkpoint of the runs so far; None without runs of one's own, or if none rises."""
     approval: Approval | None = None
     """What whoever pays is asked to do; None for a plan that a person changed."""
+    backend: str | None = None
+    """Backend of the framework of its runs; None if unknown, or without one."""
     unlimited: Unlimited | None = None
     """What the budget would buy without the limits that were asked for; None where they change next to nothing."""
     next_runs: NextRuns | None = None

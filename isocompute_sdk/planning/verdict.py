@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import gain_of_going_on
+from isocompute_sdk.fitting.measured_runs import going_on
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
 from isocompute_sdk.health.findings import ADVICE, FALLS, FELL
 from isocompute_sdk.health.live_run import HARMLESS_IN_A_RISE, SICK
@@ -278,8 +278,8 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     scale = [abs(wider - mean) / max(abs(end - mean), 1e-12) for wider, end in zip(interval, ends, strict=True)]
     wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
     low, high = (end - best.reward for end in interval)
-    further = gain_of_going_on(fits, best, plan.rollouts)
-    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), further)
+    run, further = going_on(fits, best, plan.rollouts)
+    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), run, further)
 
 
 def _past_fall(plan: Plan, fits: Fits) -> Approval | None:

@@ -212,7 +212,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
     elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
         text, command = f"{text}For their scripts{_of_runs(material.first)}:", material.first
     elif approval.kind == "do-not" and (command := material.going_on):
-        text += f"Next, whether the best run should go on{_of_runs(command)}:"
+        text += f"Next, whether a run so far should go on{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
         command = material.instead(option)
@@ -221,7 +221,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     if approval.kind != "do-not" and (command := material.going_on):
-        text += f"Or, whether the best run should go on instead{_of_runs(command)}:"
+        text += f"Or, whether a run so far should go on instead{_of_runs(command)}:"
     return text.strip(), command
 
 
