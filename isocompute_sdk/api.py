@@ -302,7 +302,7 @@ def forecast(
         RecordError: an unknown run, metric or evaluation set, or several runs without `run_id`.
     """
     fits = runs if isinstance(runs, Fits) else None
-    if not isinstance(runs, Fits) and run_id is not None:
+    if not isinstance(runs, Fits):
         fits = fit_together(check_runs(runs), run_id, metric, eval_set, bounds=bounds, rng=rng)
     if fits is not None:
         metric, eval_set, bounds = fits.metric, fits.eval_set, fits.bounds
@@ -323,9 +323,7 @@ def fit_together(
     bounds: tuple[float, float],
     rng: np.random.Generator | int | None,
 ) -> Fits | None:
-    """Fits of a run together with the others; None if they may not be compared, or do not tell of its metric."""
-    if len(runs.run_ids) < 2:
-        return None
+    """Fits of a run and the others; None if they may not be compared, or do not tell of its metric."""
     try:
         fits = fit(runs, metric, eval_set, bounds=bounds, rng=rng)
     except (FitError, RecordError):

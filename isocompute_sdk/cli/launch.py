@@ -30,7 +30,9 @@ MAX_SHOWN = 100
 
 def launch(
     plan: Annotated[Path, typer.Argument(help="Saved plan (JSON).")],
-    backend: Annotated[str, opt.backend("Training framework; see `isocompute list backends`.")] = "openrlhf",
+    backend: Annotated[
+        str | None, opt.backend("Training framework; by default that of the runs, else openrlhf.")
+    ] = None,
     model: Annotated[str | None, opt.option("Hub name or local folder; the plan's by default.")] = None,
     train_data: Annotated[str, opt.option("Training problems, JSONL.")] = "train.jsonl",
     eval_data: Annotated[str, opt.option("Validation problems, JSONL.")] = "validation.jsonl",
@@ -83,6 +85,7 @@ def launch(
     from isocompute_sdk.planning.plan import VERDICTS
 
     loaded = Plan.load(plan)
+    given, backend = backend, backend or _backend_of(loaded)
     asked = opt.assignments(change, "--change")
     chosen = change_plan(loaded, asked) if asked else loaded
     where: dict[str, Any] = {
@@ -102,7 +105,6 @@ def launch(
         _show_existing(chosen, run, overrides=overrides, against=against, json=json)
         return
     text = api.launch_script(chosen, backend, **where, **options)
-    unlike = api.differing_settings(chosen, run)
     if save_plan is not None and not dry_run:
         chosen.save(save_plan)
     kept = None if dry_run else _kept(script, text)
@@ -110,7 +112,7 @@ def launch(
         files.write_text(script, text, executable=True)
     changed = differences(loaded, chosen) if asked else []
     absent = _absent({"--train-data": train_data, "--eval-data": eval_data, "--reward": reward})
-    lacking = [note for note in (_unknown_model(run.model), absent) if note is not None]
+    lacking, unlike = [*filter(None, (_unknown_model(run.model), absent))], api.differing_settings(chosen, run)
     if json:
         found: dict[str, Any] = {"kind": "launch", "backend": backend, "script": text, "recipe": unlike}
         if notes := [*_not_approved(chosen), *lacking]:
@@ -121,6 +123,8 @@ def launch(
         return
     told = [
         *_before(loaded, chosen, gpus),
+        *[f"backend not given: {backend}, {'as the runs' if loaded.backend else 'the default'}"] * (given is None),
+        *_tracked(backend, options),
         *["recipe where it differs, runs | plan | script:"] * bool(unlike),
     ]
     sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
@@ -142,8 +146,8 @@ def launch(
     if save_plan is not None:
         say(f"wrote {save_plan}")
     say(f"wrote {script}" + (f"; {script} as it was is now {kept}" if kept is not None else ""))
-    where_to = "" if absent is None else ", beside your data and reward file"
-    for line in [*missing, *_next(chosen, f"{where_to}: bash {quote(str(script))}", output_dir)]:
+    beside = ", beside your data and reward file" * (absent is not None)
+    for line in [*missing, *_next(chosen, f"{beside}: bash {quote(str(script))}", output_dir)]:
         say(line)
 
 
@@ -199,6 +203,24 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
     # A changed plan states what was assumed for it.
     if saved.gpus_assumed and gpus is None:
         yield f"GPUs not given, {plan.gpus} assumed: set yours with --gpus NUMBER"
+
+
+def _backend_of(plan: Plan) -> str:
+    """The backend of the plan's runs, else the usual one."""
+    from isocompute_sdk.planning.replan import USUAL_BACKEND
+
+    return plan.backend or USUAL_BACKEND
+
+
+def _tracked(backend: str, options: Mapping[str, object]) -> list[str]:
+    """How to send the log to a tracker, where nothing does."""
+    from isocompute_sdk.training import registry
+
+    offered = [one.name for one in registry.load(backend).describe().options if one.name in ("wandb", "mlflow")]
+    if not offered or any(options.get(name) for name in offered):
+        return []
+    ways = " or ".join(f"--option {name}=true" for name in offered)
+    return [f"no tracker is asked for; for one: {ways}"]
 
 
 def _own_runs(plan: Plan) -> bool:

@@ -44,8 +44,9 @@ from isocompute_sdk.fitting.fit_parts import (
     handovers,
     span,
 )
-from isocompute_sdk.fitting.measured_runs import best_reached
+from isocompute_sdk.fitting.measured_runs import best_reached, run_surfaces
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve, check_evaluations
+from isocompute_sdk.fitting.run_surface import RunSurface
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface, curve_of
@@ -110,6 +111,8 @@ class Fits(Saved):
     """Arguments of `fit`, which `refit` repeats."""
     runs: Mapping[str, Any] | None = field(default=None, repr=False)
     """Runs behind the fit in `RunSet.to_dict` form; None for published laws and the fits inside a plan."""
+    reached: Reached | None = field(default=None, repr=False)
+    """The best that they reached, where `runs` were left out."""
 
     def __post_init__(self) -> None:
         if not self.bounds[0] < self.bounds[1]:
@@ -200,7 +203,12 @@ class Fits(Saved):
     @cached_property
     def best_reached(self) -> Reached | None:
         """The best reward that a run reached, by its own curve in this fit; None for published laws."""
-        return best_reached(self)
+        return best_reached(self) if self.reached is None else self.reached
+
+    @cached_property
+    def run_surfaces(self) -> Mapping[str, RunSurface]:
+        """The surface of each run by id; empty without a surface or without runs."""
+        return run_surfaces(self)
 
     def law(self, name: str = "group_size") -> AllocationLaw:
         """A law by name: `group_size`, `group_size_vs_steps` or `problems_per_batch_vs_steps`.
@@ -519,7 +527,7 @@ class Fits(Saved):
 
     def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
         """JSON form; `with_runs=False` leaves out the table that `refit` needs."""
-        return FITS.to_dict(self if with_runs else replace(self, runs=None))
+        return FITS.to_dict(self if with_runs else replace(self, runs=None, reached=self.best_reached))
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""

@@ -90,18 +90,41 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
-def best_reached(fits: Fits) -> Reached | None:
-    """The best that a run reached; see `Fits.best_reached`. Without runs or a surface each curve counts as one."""
+def run_surfaces(fits: Fits) -> dict[str, RunSurface]:
+    """The surface of each run by id, as its forecast takes it; none without a surface or the table of runs."""
     if fits.surface is None or fits.table is None:
-        curves = {} if fits.source else fits.curves
-        found = [
-            Reached(n, problems, one.last_compute, float(fits.predict(one.last_compute, n, problems).mean))
-            for (n, problems), one in curves.items()
-        ]
-    else:
-        runs = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True).for_surface(fits.compute)
-        found = [one.best() for one in RunSurface.of_all(runs, fits.bounds, fits.surface)]
+        return {}
+    runs = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True).for_surface(fits.compute)
+    return {one.run.run_id: one for one in RunSurface.of_all(runs, fits.bounds, fits.surface)}
+
+
+def best_reached(fits: Fits) -> Reached | None:
+    """The best that a run reached; see `Fits.best_reached`. Where runs have no surface each curve counts as one."""
+    found = [one.best() for one in fits.run_surfaces.values()]
+    curves = {} if fits.source or found else fits.curves
+    found += [
+        Reached(n, problems, one.last_compute, float(fits.predict(one.last_compute, n, problems).mean))
+        for (n, problems), one in curves.items()
+    ]
     return max(found, key=lambda one: one.reward, default=None)
+
+
+def going_on(fits: Fits, best: Reached, rollouts: float) -> tuple[str | None, float]:
+    """The run that ends highest if it goes on with so many more rollouts, and what that gains over the best so far.
+
+    By its own curve; without the table of runs it is the best run, by the curve of its n.
+    """
+    if fits.compute != "log10_rollouts":
+        return None, 0.0
+    # A run of another avg@k has a forecast of that metric.
+    runs = [one for one in fits.run_surfaces.values() if not one.run.fault and one.evaluated.noise_scale == 1.0]
+    ends = [(one.run.run_id, one.going_on(rollouts)) for one in runs]
+    if not fits.run_surfaces and best.run_id is not None and not best.fell:
+        place = [best.compute, best.compute + rollouts]
+        now, then = fits.predict(place, best.group_size, best.problems_per_batch).mean
+        ends = [(best.run_id, best.reward + float(then - now))]
+    name, reward = max(ends, key=lambda end: end[1], default=(None, best.reward))
+    return name, min(reward, fits.bounds[1]) - best.reward
 
 
 def start_rewards(

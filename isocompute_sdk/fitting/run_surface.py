@@ -133,6 +133,11 @@ class RunSurface:
         sizes = (run.group_size, run.problems_per_batch)
         return Reached(*sizes, at, curve.level(at), run.run_id, fell, curve.missed(at) == 0.0)
 
+    def going_on(self, rollouts: float) -> float:
+        """Reward of the best checkpoint after so many more rollouts."""
+        last = float(self.evaluated.compute_T[-1])
+        return float(self.draws(np.array([last + rollouts]), at=False).mean()) + self.missed(last)
+
     def without_fall(self) -> RunSurface:
         """The same if rewards did not begin to fall."""
         return replace(self, surface=replace(self.surface, declines=None))
@@ -271,4 +276,6 @@ class LiveRun:
             kept = run.compute_T <= until * 1.0001
             run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
         others = [SurfaceRun.of(one) for one in self.series[1:]]
-        return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
+        # By a known surface every answer draws the run alike.
+        seed = 0 if rng is None or known is not None else rng
+        return RunSurface.fit(run, others, bounds, np.random.default_rng(seed), known)

@@ -356,8 +356,8 @@ class Collection:
             from isocompute_sdk.ingest import wandb_tables
 
             as_log = wandb_tables.is_log(names, ignore, rename)
-            internal = (name for name in wandb_tables.INTERNAL if name in names and name not in ignore)
-            ignore = ignore if as_log else (*ignore, *internal)
+            internal = wandb_tables.OWN
+            ignore = ignore if as_log or internal not in names or internal in ignore else (*ignore, internal)
         self.loaded.append(replace(table, ignore=ignore, rename=rename, as_log=as_log))
 
     def build(self) -> None:

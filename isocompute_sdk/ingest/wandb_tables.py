@@ -23,6 +23,7 @@ from isocompute_sdk.ingest.tables import RawTable, damaged
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import (
     BY_NAME,
+    CLOCKS,
     N_AND_BP,
     PER_RUN,
     WANDB_STEPS,
@@ -42,9 +43,8 @@ if TYPE_CHECKING:
 SEPARATOR = " - "
 STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECASE)
 BOUNDS = ("__MIN", "__MAX")
-CLOCKS = ("_runtime", "_timestamp")
-"""Columns in which W&B counts seconds."""
-INTERNAL = (*CLOCKS, "_wandb")
+OWN = "_wandb"
+INTERNAL = (*CLOCKS, OWN)
 """Columns of a history that are W&B's own and no metric."""
 
 

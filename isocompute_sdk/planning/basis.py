@@ -136,8 +136,12 @@ class Basis:
                 f"{', '.join(map(str, self.hardware.gpu_counts))}; accepted: one number",
                 "Leave one of the two out.",
             )
+        return self.on(self.hardware.replace(gpus=budget.gpus))
+
+    def on(self, hardware: Hardware) -> Self:
+        """This planner on other hardware."""
         other = copy(self)
-        other.hardware = self.hardware.replace(gpus=budget.gpus)
+        other.hardware = hardware
         return other
 
     def with_fits(self, fits: Fits) -> Self:

@@ -255,26 +255,6 @@ def curves_disagree(chosen: int, better: int, gain: float) -> Note:
     )
 
 
-def moved_by_limit(
-    chosen: Candidate, best: Candidate, limit: int, reward: float | None, without: float | None
-) -> Iterator[Note]:
-    """The largest batch allowed, and not the reward, decides n."""
-    n = best.group_size
-    if n == chosen.group_size:
-        return
-    lost = None if reward is None or without is None else without - reward
-    cost = "What that costs is not predicted." if lost is None else f"That is predicted to cost {lost:.3f} of reward."
-    smaller = f", or B_p = {limit // n} (--problems-per-batch {limit // n})" if limit // n else ""
-    yield Note(
-        "batch-limit-moves-n",
-        "warning",
-        f"The limit of {limit:,} rollouts per batch forces n = {chosen.group_size}; without that limit the plan has "
-        f"n = {n} at B_p = {best.problems_per_batch}, {best.rollouts_per_batch:,} per batch. {cost} A limit of "
-        f"{best.rollouts_per_batch:,}{smaller} avoids it: a batch can be sampled and trained on in parts.",
-        {"group_size": chosen.group_size, "without_limit": n, "max_rollouts_per_batch": limit, "lost": lost},
-    )
-
-
 def metrics_disagree(n: int, others: Mapping[str, int | str]) -> Iterator[Note]:
     """Other metrics have another best n (coverage against sharpening, training against validation)."""
     far = {metric: m for metric, m in others.items() if not isinstance(m, str) and max(m / n, n / m) > 2}

@@ -13,7 +13,7 @@ import numpy as np
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, estimate
-from isocompute_sdk.notes import Note, unique
+from isocompute_sdk.notes import unique
 from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import (
     Choice,
@@ -23,7 +23,6 @@ from isocompute_sdk.planning.allocate import (
     Setup,
     choice_of,
     enumerate_setups,
-    pick,
     resolve,
     score,
 )
@@ -32,10 +31,11 @@ from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
 from isocompute_sdk.planning.plan import Plan
-from isocompute_sdk.planning.plan_parts import Alternative, Odds, Verdict
+from isocompute_sdk.planning.plan_parts import Alternative, Odds, Unlimited, Verdict
 from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, candidates, ends_batch
 from isocompute_sdk.planning.verdict import approval_of, gain_of, trouble_of, verdict_of, with_first, worth_of
 from isocompute_sdk.tolerances import EQUAL
+from isocompute_sdk.training.registry import backend_of
 
 
 def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan:
@@ -49,12 +49,12 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict = with_first(verdict, first, is_open=is_open)
     plan = replace(plan, verdict=verdict, next_runs=first, gain=gain_of(plan), other_metrics=others)
+    plan = replace(plan, unlimited=_unlimited(basis, request, plan))
     notes = unique(
         [
             *caveats.of_plan(basis, resolved, choice, plan),
             *caveats.declines(resolved, choice),
             *caveats.metrics_disagree(plan.group_size, others),
-            *_moved(resolved, choice, sizes),
         ]
     )
     plan = replace(plan, notes=notes)
@@ -216,6 +216,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         asked_evaluation=basis.evaluation,
         breakdown=bill.parts | spent,
         options=resolved.request.options,
+        backend=None if fits.table is None else backend_of(fits.table),
         fits=fits,
     )
     return replace(plan, last_half=_last_half(plan))
@@ -355,19 +356,24 @@ def _best_rejected(resolved: Resolved, choice: Choice) -> Rejection | None:
     return min(better, key=lambda pair: pair[0])[1] if better else None
 
 
-def _moved(resolved: Resolved, choice: Choice, sizes: Sequence[int]) -> list[Note]:
-    """What a limit on the batch changes about n, what that costs, and what avoids it."""
-    limits, limit = resolved.limits, resolved.limits.hardware.max_rollouts_per_batch
-    if limit is None or all(r.constraint != "max_rollouts_per_batch" for r in choice.setup.rejections):
-        return []
-    unlimited = replace(limits, hardware=limits.hardware.replace(max_rollouts_per_batch=None))
-    asked = replace(resolved, limits=unlimited)
-    setups = enumerate_setups(asked, sizes)
-    if not setups[0].candidates or (best := pick(asked, setups)[1]).rollouts_per_batch <= limit:
-        return []
-    chosen = choice.chosen.candidate
-    rewards = [resolved.rewards(c, [c.update_steps])[0] for c in (chosen, best)]
-    return [*caveats.moved_by_limit(chosen, best, limit, *rewards)]
+def _unlimited(basis: Basis, request: Request, plan: Plan) -> Unlimited | None:
+    """The plan without the limits that were asked for; None without any, or where they change next to nothing."""
+    fixed, limit = request.fixed, basis.hardware.max_rollouts_per_batch
+    sizes = {"B_p = {:,}": fixed.problems_per_batch, "M = {:,}": fixed.update_steps}
+    sizes |= {"{:,} rollouts per batch": fixed.rollouts_per_batch, "at most {:,} rollouts per batch": limit}
+    asked = [words.format(value) for words, value in sizes.items() if value is not None]
+    asked += ["no n above those that were run (conservative)"] * (request.mode == "conservative")
+    if not asked:
+        return None
+    without = basis.on(basis.hardware.replace(max_rollouts_per_batch=None))
+    try:
+        free = unjudged(without, replace(request, fixed=Fixed(), mode="expected"))
+    except PlanError:
+        return None
+    found = Unlimited(tuple(asked), free.group_size, free.problems_per_batch, free.update_steps, free.predicted_reward)
+    rewards = found.predicted_reward, plan.predicted_reward
+    same = None in rewards or len({f"{reward:.3f}" for reward in rewards}) == 1
+    return None if same and found.group_size == plan.group_size else found
 
 
 def _first(

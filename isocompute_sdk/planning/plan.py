@@ -19,10 +19,10 @@ from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import chance_text, counted, multiple, small
+from isocompute_sdk.phrases import chance_text, counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
-from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Verdict
+from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Unlimited, Verdict
 from isocompute_sdk.planning.pricing import Pricing, amount_text, part_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.sweep import Sized
@@ -107,6 +107,10 @@ class Plan(Sized, Saved):
     """What it gains over the best checkpoint of the runs so far; None without runs of one's own, or if none rises."""
     approval: Approval | None = None
     """What whoever pays is asked to do; None for a plan that a person changed."""
+    backend: str | None = None
+    """Backend of the framework of its runs; None if unknown, or without one."""
+    unlimited: Unlimited | None = None
+    """What the budget would buy without the limits that were asked for; None where they change next to nothing."""
     next_runs: NextRuns | None = None
     """Runs to make before this plan, none of them where none is worth its cost; None if they were not looked for: fits
     without draws, or M or B fixed."""
@@ -374,6 +378,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
     values, yours = assumed_values(plan), f"--recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on} (recipe=)"
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
+    if plan.unlimited is not None:
+        cap = [one for one in cap if one != LIMITS["max_rollouts_per_batch"]]
     if problems == plan.n_problems:
         cap.append(f"the problem set: B_p is all {problems} of it")
     found = [
@@ -381,6 +387,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("plan", f"n = {n} rollouts for each of B_p = {counted(problems, 'problem')}, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
+        *([("your limits", _limits(plan, plan.unlimited))] if plan.unlimited is not None else []),
         ("learning rate", learning_rate(plan)),
         *([("assumed", f"{values}; to change: {yours}")] if values else []),
         ("cost", _cost(plan)),
@@ -392,6 +399,17 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         found.append(("best n", f"{sizes}, with 80 % probability"))
     found += [(f"best n for {metric}", str(size)) for metric, size in plan.other_metrics.items()]
     return [*found, *_under("also close", _close(plan))]
+
+
+def _limits(plan: Plan, without: Unlimited) -> str:
+    """The limits that were asked for and what they cost, by the rewards as shown."""
+    n, problems, steps = without.group_size, without.problems_per_batch, without.update_steps
+    instead = f"n = {n}, B_p = {problems}, M = {steps:,}"
+    if without.predicted_reward is None or plan.predicted_reward is None:
+        return f"{joined(without.asked)}; without, {instead}; what that costs is not predicted"
+    lost = round(round(without.predicted_reward, 3) - round(plan.predicted_reward, 3), 3)
+    costs = f"costs {lost:.3f} of reward" if lost > 0 else "costs nothing"
+    return f"{joined(without.asked)}: {costs} against {instead} ({without.predicted_reward:.3f})"
 
 
 def _asked(plan: Plan) -> list[tuple[str, str]]:

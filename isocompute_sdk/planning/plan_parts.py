@@ -81,6 +81,19 @@ class Stopping:
 
 
 @dataclass(frozen=True)
+class Unlimited:
+    """What the budget would buy without the sizes, the largest batch and the mode that were asked for."""
+
+    asked: tuple[str, ...]
+    """Those, in words."""
+    group_size: int
+    problems_per_batch: int
+    update_steps: int
+    predicted_reward: float | None
+    """None if the fits cannot predict it."""
+
+
+@dataclass(frozen=True)
 class Gain:
     """What the plan gains over the best checkpoint of the runs so far."""
 
@@ -91,8 +104,10 @@ class Gain:
     """80 % interval of `gain`; None without draws."""
     probability: float | None
     """That `gain` is positive, over the same draws; None without draws."""
+    run_to_go_on: str | None = None
+    """The run so far that ends highest if it goes on with the rollouts of the plan; None where unknown."""
     going_on: float = 0.0
-    """What the rollouts of the plan are predicted to add if the run of `best` goes on with them; 0 where unknown."""
+    """What that gains over `best`."""
 
     @property
     def shown(self) -> float:

@@ -375,8 +375,8 @@ def _options(
         stop = option("stop", title, "seen-in-your-data", why, (best, min(low, best), max(high, best)), {})
     if forecast.card.action == "go-on":
         return [going_on, stop]
-    changed_D = keep_D + _gain_without_trouble(live, forecast, known, kept, left, bounds, rng)
-    changed = estimate(np.clip(changed_D, *bounds), level)
+    gain_D = _gain_without_trouble(live, forecast, known, kept, left, bounds, rng)
+    changed = estimate(np.clip(np.resize(keep_D, len(gain_D)) + gain_D, *bounds), level)
     remedies: list[Option] = []
     if (terms := _terms(basis, live)) is not None:
         name, title, why, changes = terms

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.measured_runs import going_on
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
 from isocompute_sdk.health.findings import ADVICE, FALLS, FELL
 from isocompute_sdk.health.live_run import HARMLESS_IN_A_RISE, SICK
@@ -271,18 +272,14 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
         compute *= steps / plan.update_steps
         at = fits.predict(compute, n, problems)
         mean, interval = float(at.mean), (float(at.low), float(at.high))
-    there = fits.predict(best.compute, best.group_size, best.problems_per_batch)
     # The draws as wide as the interval of the reward: those of the surface know nothing beyond its shapes.
     drawn_D = reward_draws(fits, compute, n, problems)
     ends = np.quantile(drawn_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     scale = [abs(wider - mean) / max(abs(end - mean), 1e-12) for wider, end in zip(interval, ends, strict=True)]
     wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
     low, high = (end - best.reward for end in interval)
-    further = 0.0
-    if best.run_id is not None and not best.fell and fits.compute == "log10_rollouts":
-        reached = fits.predict(best.compute + plan.rollouts, best.group_size, best.problems_per_batch)
-        further = min(float(reached.mean - there.mean), fits.bounds[1] - best.reward)
-    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), further)
+    run, further = going_on(fits, best, plan.rollouts)
+    return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), run, further)
 
 
 def _past_fall(plan: Plan, fits: Fits) -> Approval | None:

@@ -7,6 +7,7 @@ rows, refuse repeats. All work on whole columns; single rows are looked at only 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
@@ -64,7 +65,9 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     notes: tuple[Note, ...] = ()
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
-    rows, left_out = to_rows(_with_rollouts(frame, named.source).with_row_index(ROW), named, options)
+    frame = _with_rollouts(frame, named.source)
+    named = _with_seconds(frame, named)
+    rows, left_out = to_rows(frame.with_row_index(ROW), named, options)
     if (rows["metric"] == UNKNOWN_AVERAGE).any():
         # A column, or the metric asked about, says over how many samples.
         asked = pl.lit(None if options.metric is None else average_of(options.metric), dtype=pl.Int64)
@@ -243,6 +246,24 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
             (f"--set {batch}={schema.PLACEHOLDERS[batch]}",) if empty == ["problems_per_batch"] else (),
         )
     return frame
+
+
+def _with_seconds(frame: pl.DataFrame, named: Named) -> Named:
+    """Seconds per update between the rows of a run, as a metric, in place of the columns of a clock."""
+    import polars as pl
+
+    clock = next((named.others[name] for name in schema.CLOCKS if name in named.others), None)
+    if clock is None:
+        return named
+    others = {name: series for name, series in named.others.items() if name not in schema.CLOCKS}
+    if schema.STEP_SECONDS not in others and "metric" not in named.known:
+        since = [pl.col(name) - pl.col(name).shift(1).over("run_id", order_by="step") for name in ("clock", "step")]
+        timed = frame.select("run_id", "step").with_columns(clock=numbers_in(clock)).with_columns(since)
+        spent = pl.col("clock") / pl.col("step")
+        known = (pl.col("clock") > 0) & (pl.col("step") > 0)
+        others[schema.STEP_SECONDS] = timed.select(pl.when(known).then(spent).alias(schema.STEP_SECONDS)).to_series()
+    written = {**named.source.written, schema.STEP_SECONDS: str(clock.name)}
+    return replace(named, others=others, source=Source(named.source.locate, written))
 
 
 def name_columns(given: object, options: Options, source: Source) -> Named:

@@ -65,17 +65,16 @@ def instead(plan: Plan) -> tuple[str, str] | None:
 
 
 def going_on(plan: Plan) -> str:
-    """The command that asks whether the best run should go on in place of the plan; empty where that gains no more."""
+    """The command that asks whether a run so far should go on in place of the plan; empty where that gains no more."""
     gain, small = plan.gain, plan.tolerances.small
-    if gain is None or gain.best.run_id is None or gain.going_on < small:
+    if gain is None or gain.run_to_go_on is None or gain.going_on < small:
         return ""
     approval = plan.approval
     if approval is not None and approval.smaller is not None:
         return ""
-    refused = approval is not None and approval.kind == "do-not"
-    if not plan.gains_nothing and (refused or gain.going_on - gain.gain < plan.tolerances.equal):
+    if not plan.gains_nothing and gain.going_on - gain.gain < plan.tolerances.equal:
         return ""
-    return f"isocompute forecast RUNS --run {quote(gain.best.run_id)} --remaining {plan.rollouts}"
+    return f"isocompute forecast RUNS --run {quote(gain.run_to_go_on)} --remaining {plan.rollouts}"
 
 
 def reward_test(plan: Plan) -> str:

@@ -106,6 +106,13 @@ class Budget(Spec):
     """Part of the amount that is spent or reserved, in the same unit, by purpose: pilot, labelling, probes, lost.
     None: nothing."""
 
+    def __init__(self, amount: Budget | str | float | None = None, /, **data: Any) -> None:
+        if amount is not None:
+            data = self.parse(amount).model_dump(exclude_none=True) | data
+        super().__init__(**data)
+
+    __init__.__pydantic_base_init__ = True  # pyright: ignore[reportFunctionMemberAccess]
+
     @model_validator(mode="before")
     @classmethod
     def _read_short_form(cls, value: Any) -> Any:

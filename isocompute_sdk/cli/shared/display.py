@@ -245,23 +245,21 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
 
     from isocompute_sdk.reporting.wording import going_on, instead, reward_test
     from isocompute_sdk.training.checks import model_option
-    from isocompute_sdk.training.registry import backend_of
 
     train = typed.saving()
     if saved is not None:
         # Only what the plan leaves open is asked for.
         gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""
-        own = None if plan.fits is None or plan.fits.table is None else backend_of(plan.fits.table)
-        backend = "" if own is None else f" --backend {own}"
+        backend = "" if plan.backend is None else f" --backend {plan.backend}"
         train = f"isocompute launch {quote(str(saved))}{backend}{model_option(plan.model)}{gpus}"
     further = filled(going_on(plan), typed.words)
     if plan.approval is None or plan.approval.kind != "do-not":
-        return [f"next: {train}", *[f"or, whether the best run should go on instead: {further}"] * bool(further)]
+        return [f"next: {train}", *[f"or, whether a run so far should go on instead: {further}"] * bool(further)]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []
     if further:
-        lines.append(f"{'or' if first else 'next'}, whether the best run should go on: {further}")
+        lines.append(f"{'or' if first else 'next'}, whether a run so far should go on: {further}")
     if (other := instead(plan)) is not None:
         what, option = other
         return [*lines, f"{'or' if lines else 'next'}, {what}: {typed.instead(option)}"]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -267,7 +268,9 @@ class PlanningOptions(BudgetOptions):
             plan = planner.allocate(amount := self.amount(), **self.choices())
             if self.deadline is not None and not self.json:
                 hours = amount.deadline_hours or 0.0
-                say(f"deadline {self.deadline}: {f'{hours:,.1f}' if hours >= 1 else f'{hours:.2g}'} hours from now")
+                ends = datetime.now() + timedelta(hours=hours)
+                left = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
+                say(f"deadline {self.deadline}: {left} hours from now, {ends:%A %Y-%m-%d %H:%M}")
             self.show(plan)
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:

@@ -25,7 +25,7 @@ from isocompute_sdk.ingest.formats.configuration import Configuration
 from isocompute_sdk.ingest.tables import RawTable
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
+from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, STEP_SECONDS
 from isocompute_sdk.records.reward_metrics import TRAIN_REWARD, TRAIN_SET, is_training_reward
 from isocompute_sdk.run_folders.progress import Progress
 
@@ -36,7 +36,7 @@ VALIDATION = DEFAULT_EVAL_SET
 """Evaluation set of held-out problems whose set has no name; what each update measured is `TRAIN_SET`."""
 UNKNOWN_K = "?"
 """Stands for a number of samples that a log does not say."""
-STEP_SECONDS, SAMPLING_SECONDS = "step_seconds", "sampling_seconds"
+SAMPLING_SECONDS = "sampling_seconds"
 EVALUATION_SECONDS, EVALUATION_ROLLOUTS = "evaluation_seconds", "evaluation_rollouts"
 STARTUP_SECONDS = "startup_seconds"
 RESPONSE_LENGTH = "response_length"

@@ -15,7 +15,6 @@ from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
 from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.training.checks import model_option
-from isocompute_sdk.training.registry import backend_of
 
 PACKAGES = ("isocompute", "numpy", "scipy", "polars", "pydantic")
 
@@ -62,7 +61,7 @@ def _options(material: Material) -> tuple[str | None, dict[str, Any]]:
     """Backend and files of the script: those of the study, else the runs' framework, if known, and the usual names."""
     study = material.study
     if study is None:
-        return None if material.runs is None else backend_of(material.runs), {}
+        return None if material.plan is None else material.plan.backend, {}
     data = study.data
     options: dict[str, Any] = {"model": study.model, "train_data": data.train, "eval_data": data.validation}
     options |= {"reward": data.reward, "prompt_key": data.prompt_key, "answer_key": data.answer_key}

@@ -135,10 +135,10 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
     rows = {
         "do-not": (
             "Do not approve",
-            "if a run should come first, no reward rises, half of the runs at its B_p or more collapsed, or at its n "
-            "need another recipe, the plan or, almost surely, "
-            f"its last half gains under {plan.tolerances.small:.3g}, or n is undecided and, with M or the batch fixed, "
-            "no pilot run was weighed",
+            "if one of these holds: a run should come first; no reward rises; half of the runs at its B_p or more "
+            "collapsed; half of those at its n or more need another recipe; the plan gains under "
+            f"{plan.tolerances.small:.3g}, or almost surely its last half does; n is undecided, and with M or the "
+            "batch fixed no pilot run was weighed",
         ),
         "check": (
             "Approve with a check",
@@ -212,7 +212,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
     elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
         text, command = f"{text}For their scripts{_of_runs(material.first)}:", material.first
     elif approval.kind == "do-not" and (command := material.going_on):
-        text += f"Next, whether the best run should go on{_of_runs(command)}:"
+        text += f"Next, whether a run so far should go on{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
         command = material.instead(option)
@@ -221,7 +221,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     if approval.kind != "do-not" and (command := material.going_on):
-        text += f"Or, whether the best run should go on instead{_of_runs(command)}:"
+        text += f"Or, whether a run so far should go on instead{_of_runs(command)}:"
     return text.strip(), command
 
 

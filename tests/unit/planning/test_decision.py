@@ -32,6 +32,27 @@ def check_sweep(seed: int) -> None:
     page = gather(fits, Asked(budget=iso.Budget(rollouts=budget)))
     assert page.plan == plan
     check_consistent(plan)
+    check_forecast(planner, plan)
+
+
+def check_forecast(planner: Planner, plan: Plan) -> None:
+    """The forecast of the best run keeps what the plan is measured against, and weighs the plan as a new run."""
+    if plan.gain is None:
+        return
+    best, fits = plan.gain.best, planner.fits
+    assert fits.table is not None
+    rest = planner.replan(fits.table, plan.budget, run_id=best.run_id)
+    kept = rest.forecast.card.keep
+    assert (kept.rollouts, kept.reward) == (best.compute, pytest.approx(best.reward))
+    assert rest.best is None
+    new = [one for one in rest.options if one.name == "new-run"]
+    assert bool(new) <= (not plan.gains_nothing)
+    for one in new:
+        assert (one.group_size, one.problems_per_batch) == (plan.group_size, plan.problems_per_batch)
+        assert (one.update_steps, shown(one.reward)) == (plan.update_steps, shown(plan.predicted_reward or 0.0))
+    if plan.gain.run_to_go_on == best.run_id and rest.remaining == plan.rollouts:
+        (far,) = (one for one in rest.options if one.name == "go-on")
+        assert far.reward == pytest.approx(best.reward + plan.gain.going_on, abs=0.01)
 
 
 def check_consistent(plan: Plan) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Fits, FitsSet, Hardware, Note, Plan, Planner, Recipe
+from isocompute_sdk.planning.plan import answer
 from tests.unit.sweeps import recorded
 
 EASY = "qwen2.5-7b-instruct/guru-math-easy"
@@ -88,10 +88,6 @@ CASES: dict[str, tuple[Case, Case]] = {
     "law-and-curves-disagree": (
         lambda s: Planner(with_plateaus_at(s["data"], 5)).allocate("15M"),
         lambda s: Planner(s["data"]).allocate("15M"),
-    ),
-    "batch-limit-moves-n": (
-        lambda s: easy(hardware=Hardware(max_rollouts_per_batch=8192)).allocate("3M"),
-        lambda s: easy(hardware=Hardware(max_rollouts_per_batch=16_384)).allocate("3M"),
     ),
     "metrics-disagree": (
         lambda s: two_metrics(s, with_plateaus_at(s["data"], 3)),
@@ -177,21 +173,39 @@ def test_other_models_need_the_flag(name: str) -> None:
     assert all(a.predicted_reward is None for a in plan.alternatives)
 
 
-def test_a_batch_limit_that_moves_n_says_what_it_costs_and_what_avoids_it(source: dict[str, Fits]) -> None:
-    planner = partial(Planner, source["data"])
-    limits = Hardware(max_rollouts_per_batch=1024), Hardware()
-    limited, free = (planner(hardware).allocate("3M", spend="all") for hardware in limits)
-    (note,) = found(limited, "batch-limit-moves-n")
-    assert (note.data["group_size"], note.data["without_limit"]) == (limited.group_size, free.group_size)
-    assert limited.rollouts_per_batch <= 1024
-    assert limited.binding[0] == "max_rollouts_per_batch"
-    assert limited.predicted_reward is not None
+@pytest.mark.parametrize(
+    ("hardware", "options", "words"),
+    [
+        (Hardware(max_rollouts_per_batch=1024), {}, "at most 1,024 rollouts per batch"),
+        (Hardware(), {"update_steps": 1000}, "M = 1,000"),
+        (Hardware(), {"rollouts_per_batch": 1024}, "1,024 rollouts per batch"),
+    ],
+)
+def test_limits_that_were_asked_for_say_what_they_cost(
+    source: dict[str, Fits], hardware: Hardware, options: dict[str, int], words: str
+) -> None:
+    limited = Planner(source["data"], hardware).allocate("3M", spend="all", **options)
+    free = Planner(source["data"]).allocate("3M", spend="all")
+    found = limited.unlimited
+    assert found is not None
+    assert found.asked == (words,)
+    assert (found.group_size, found.predicted_reward) == (free.group_size, free.predicted_reward)
+    assert free.unlimited is None
     assert free.predicted_reward is not None
-    assert note.data["lost"] == pytest.approx(free.predicted_reward - limited.predicted_reward, abs=0.005)
-    smaller = 1024 // free.group_size
-    assert f"--problems-per-batch {smaller})" in note.message
-    again = planner(limits[0]).allocate("3M", spend="all", problems_per_batch=smaller)
-    assert again.group_size == free.group_size
+    assert limited.predicted_reward is not None
+    lost = round(round(free.predicted_reward, 3) - round(limited.predicted_reward, 3), 3)
+    assert f"{words}: costs {lost:.3f}" in dict(answer(limited))["your limits"]
+
+
+def test_conservative_plans_say_what_they_leave() -> None:
+    planner = Planner(iso.fit(recorded("qwen2.5-7b-easy")))
+    careful, bold = planner.allocate("20M", mode="conservative", slots=0), planner.allocate("20M", slots=0)
+    assert careful.group_size < bold.group_size
+    assert bold.unlimited is None
+    assert careful.unlimited is not None
+    assert careful.unlimited.group_size == bold.group_size
+    # Where no n above those that were run is better the mode costs nothing.
+    assert planner.allocate("1M", mode="conservative", slots=0).unlimited is None
 
 
 def test_many_passes_over_any_set_and_batches_beyond_all_that_were_studied_are_warned_of() -> None:
