@@ -97,7 +97,8 @@ def log_site(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     written = install(repository / "tutorials" / "03_add_a_log_format.md", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    assert written == {"pyproject.toml", "coin_logs/__init__.py"}
+    example = {"example/a/config.json", "example/a/progress.ndjson"}
+    assert written == {"pyproject.toml", "coin_logs/__init__.py"} | example
     return tmp_path
 
 
