@@ -268,9 +268,10 @@ class PlanningOptions(BudgetOptions):
             plan = planner.allocate(amount := self.amount(), **self.choices())
             if self.deadline is not None and not self.json:
                 hours = amount.deadline_hours or 0.0
-                ends = datetime.now() + timedelta(hours=hours)
                 left = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
-                say(f"deadline {self.deadline}: {left} hours from now, {ends:%A %Y-%m-%d %H:%M}")
+                named = not self.deadline[:1].isdigit() or "-" in self.deadline
+                day = f", {datetime.now() + timedelta(hours=hours):%A %Y-%m-%d %H:%M}" if named else ""
+                say(f"deadline {self.deadline}: {left} hours from now{day}")
             self.show(plan)
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:
