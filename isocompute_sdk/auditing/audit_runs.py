@@ -115,7 +115,7 @@ def audit(
         level=level,
         groups=tuple(audited),
         left_out=absent,
-        apart=tuple(_apart(found)),
+        apart=tuple(_apart(found, pool)),
         notes=unique([*measure.notes, *(note for note in runs.notes if note.code in OF_READING)]),
     )
 
@@ -224,11 +224,11 @@ def _carried(note: Note, group: Group, fits: Fits) -> bool:
     return note.code in CARRIED and not (note.code == "group-size-confounded" and note.data["field"] in group.context)
 
 
-def _apart(groups: Sequence[Group]) -> list[str]:
+def _apart(groups: Sequence[Group], pool: Collection[str]) -> list[str]:
     """Why each group cannot be compared with the earlier group that it resembles most."""
     found: list[str] = []
     for i, group in enumerate(groups[1:], start=1):
-        between = [differences(group, other) for other in groups[:i]]
+        between = [differences(group, other, pool) for other in groups[:i]]
         nearest = min(range(i), key=lambda j: len(between[j]))
         differing = "; ".join(
             f"{name} ({_value(mine)} and {_value(other)})" for name, (mine, other) in between[nearest].items()

@@ -65,10 +65,10 @@ def group_runs(
     return sorted(groups, key=lambda g: (-len(g.runs), g.runs[0].run_id))
 
 
-def differences(first: Group, second: Group) -> dict[str, tuple[Any, Any]]:
-    """Context fields that separate two groups, with both values; None is unknown."""
+def differences(first: Group, second: Group, pool: Collection[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """Context fields, without those in `pool`, that separate two groups, with both values; None is unknown."""
     found: dict[str, tuple[Any, Any]] = {}
-    for name in CONTEXT_FIELDS:
+    for name in (field for field in CONTEXT_FIELDS if field not in pool):
         a, b = (frozenset(run.context[name] for run in group.runs) for group in (first, second))
         if not a & b and (a | b) - {None}:
             found[name] = (_one(a), _one(b))

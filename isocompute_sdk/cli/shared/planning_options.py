@@ -269,8 +269,10 @@ class PlanningOptions(BudgetOptions):
             if self.deadline is not None and not self.json:
                 hours = amount.deadline_hours or 0.0
                 left = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
+                # They are rounded down to a hundredth.
+                ends = datetime.now() + timedelta(hours=hours + 0.01)
                 named = not self.deadline[:1].isdigit() or "-" in self.deadline
-                day = f", {datetime.now() + timedelta(hours=hours):%A %Y-%m-%d %H:%M}" if named else ""
+                day = f", {ends:%A %Y-%m-%d %H:%M}" if named else ""
                 say(f"deadline {self.deadline}: {left} hours from now{day}")
             self.show(plan)
 

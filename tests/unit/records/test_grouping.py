@@ -62,6 +62,11 @@ def test_different_rewards_at_step_0_keep_runs_apart_whatever_the_columns_say() 
     assert names(groups) == [{"a", "b"}, {"c"}]
     assert "step 0" in next(iter(differences(groups[1], groups[0])))
     assert len(group_runs(runs, base_rewards=bases, noise=0.2)) == 1
+    # A field that was pooled is not what keeps them apart.
+    runs[2] = run("c", 64, model="task/model", n_problems=10)
+    runs[:2] = (run(one.run_id, one.group_size, model="task/model", n_problems=20) for one in runs[:2])
+    groups = group_runs(runs, ("n_problems",), bases, 0.02)
+    assert "step 0" in next(iter(differences(groups[1], groups[0], ("n_problems",))))
 
 
 @given(st.permutations(range(9)), st.data())
