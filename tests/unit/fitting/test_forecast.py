@@ -384,7 +384,8 @@ def test_what_is_ahead_starts_from_what_was_measured_where_the_curve_misses_it(r
     assert rest.follow == "go-on"
     far, (go_on, stop) = rest.forecast.ahead[-1], (rest.option("go-on"), rest.option("stop"))
     assert (go_on.reward, go_on.low, go_on.high) == (far.best, far.best_low, far.best_high)
-    assert (stop.reward, stop.low, stop.high) == (found.reward, found.low, found.high)
+    assert (stop.reward, stop.low, stop.high) == (rest.forecast.reward, rest.forecast.low, rest.forecast.high)
+    assert stop.reward == pytest.approx(level)
 
 
 def test_a_peak_without_a_checkpoint_is_not_what_going_on_reaches() -> None:
