@@ -20,7 +20,7 @@ from isocompute_sdk.cli.shared.options import changed_options, with_option_group
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
 from isocompute_sdk.cli.shared.reading_options import FittingOptions, holds_fits
-from isocompute_sdk.cli.shared.typed import Typed, without
+from isocompute_sdk.cli.shared.typed import Typed, filled, without
 from isocompute_sdk.errors import PlanError, SpecError
 from isocompute_sdk.phrases import joined, listed
 
@@ -78,6 +78,7 @@ def next_runs(
         isocompute next study.yaml --output next.yaml
     """
     from isocompute_sdk.planning import NextRuns
+    from isocompute_sdk.reporting.wording import going_on
     from isocompute_sdk.specs import load_study
 
     paths = list(source or ())
@@ -108,11 +109,15 @@ def next_runs(
         lines = _study_commands(first, paths[0], output, logged=fits is not None)
     else:
         typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
+        plan = planner.allocate(budget, slots=0 if first.runs else slots, **planning.choices())
         if first.runs:
             model = planning.model or (None if fits is None else fits.model)
-            lines = _scripts(first, budget, paths, checkpoints or (), fits, fitting, typed, model)
+            lines = [*_scripts(first, budget, paths, checkpoints or (), fits, fitting, typed, model)]
+            lines += [
+                f"or, whether a run so far should go on: {one}" for one in [filled(going_on(plan), typed.words)] if one
+            ]
         else:
-            lines = _without_runs(planner.allocate(budget, slots=slots, **planning.choices()), typed)
+            lines = _without_runs(plan, typed)
     for line in lines:
         say(line)
 

@@ -16,6 +16,7 @@ from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.findings import FALLS, Finding, notes_by_run
 from isocompute_sdk.health.traces import WINDOW, noise_of
 from isocompute_sdk.records.asked import best_beside, unasked
+from isocompute_sdk.records.grouping import kin
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     is_training_reward,
@@ -115,6 +116,9 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
         FitError: fits of another metric.
     """
     if fits.surface is None or fits.compute != "log10_rollouts" or fits.table is None:
+        return live, None
+    if fits.metric != live.metric and live.metric in kin(fits.metric, [live.metric]):
+        # The fits take its avg@k for another avg@k; its own is forecast alone.
         return live, None
     if fits.metric != live.metric:
         raise FitError(

@@ -73,6 +73,19 @@ def test_plans_and_forecasts_agree_on_the_best_that_a_run_reached(name: str) -> 
     assert fits.best_reached.run_id in (best, None)
 
 
+def test_a_run_whose_average_stands_in_for_another_is_forecast_alone() -> None:
+    compute = np.arange(0, 20) * 5120.0
+    rows = [(n, c, f"avg@{k}", 0.3 + 0.3 * c / (c + 3e4)) for n, k in ((8, 4), (32, 4), (16, 8)) for c in compute]
+    columns = {"n": [r[0] for r in rows], "C": [r[1] for r in rows], "metric": [r[2] for r in rows]}
+    runs = RunSet.from_columns({**columns, "value": [r[3] for r in rows]}, problems_per_batch=32)
+    (own,) = (run.run_id for run in runs.runs() if run.group_size == 16)
+    fits = iso.fit(runs, "avg@4")
+    assert isinstance(fits, iso.Fits)
+    rest = iso.Planner(fits).replan(runs, "200k", run_id=own)
+    assert rest.metric == "avg@8"
+    assert rest.forecast.borrowed == ()
+
+
 def test_bounds_in_percent_of_rewards_that_are_shares_are_refused() -> None:
     shares = saturating(STEPS, 100.0)
     with pytest.raises(iso.FitError) as caught:
