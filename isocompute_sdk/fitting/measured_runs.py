@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -109,16 +109,26 @@ def best_reached(fits: Fits) -> Reached | None:
     return max(found, key=lambda one: one.reward, default=None)
 
 
-def going_on(fits: Fits, best: Reached, rollouts: float) -> tuple[str | None, float]:
+def going_on(fits: Fits, best: Reached, rollouts: float, takes: Callable[[int], bool]) -> tuple[str | None, float]:
     """The run that ends highest if it goes on with so many more rollouts, and what that gains over the best so far.
 
     By its own curve; without the table of runs it is the best run, by the curve of its n.
+
+    Args:
+        fits: the fits.
+        best: the best so far.
+        rollouts: rollouts to spend.
+        takes: whether a batch of so many rollouts can be run.
     """
     if fits.compute != "log10_rollouts":
         return None, 0.0
     # A run of another avg@k has a forecast of that metric.
     runs = [one for one in fits.run_surfaces.values() if not one.run.fault and one.evaluated.noise_scale == 1.0]
-    ends = [(one.run.run_id, one.going_on(rollouts)) for one in runs]
+    ends = [
+        (one.run.run_id, one.going_on(rollouts))
+        for one in runs
+        if takes(one.run.group_size * (one.run.problems_per_batch or 1))
+    ]
     if not fits.run_surfaces and best.run_id is not None and not best.fell:
         place = [best.compute, best.compute + rollouts]
         now, then = fits.predict(place, best.group_size, best.problems_per_batch).mean

@@ -74,7 +74,9 @@ def going_on(plan: Plan) -> str:
         return ""
     if not plan.gains_nothing and gain.going_on - gain.gain < plan.tolerances.equal:
         return ""
-    return f"isocompute forecast RUNS --run {quote(gain.run_to_go_on)} --remaining {plan.rollouts}"
+    limit = plan.hardware.max_rollouts_per_batch
+    cap = "" if limit is None else f" --max-rollouts-per-batch {limit}"
+    return f"isocompute forecast RUNS --run {quote(gain.run_to_go_on)} --remaining {plan.rollouts}{cap}"
 
 
 def reward_test(plan: Plan) -> str:
