@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.specs import RunSpec
 
+TRACKERS = ("wandb", "mlflow", "tensorboard")
+"""Options of backends that send the log to a tracker."""
 MAX_SHOWN = 100
 """Lines of a script that are shown."""
 
@@ -216,7 +218,7 @@ def _tracked(backend: str, options: Mapping[str, object]) -> list[str]:
     """How to send the log to a tracker, where nothing does."""
     from isocompute_sdk.training import registry
 
-    offered = [one.name for one in registry.load(backend).describe().options if one.name in ("wandb", "mlflow")]
+    offered = [one.name for one in registry.load(backend).describe().options if one.name in TRACKERS]
     if not offered or any(options.get(name) for name in offered):
         return []
     ways = " or ".join(f"--option {name}=true" for name in offered)

@@ -112,7 +112,7 @@ def best_reached(fits: Fits) -> Reached | None:
 def going_on(fits: Fits, best: Reached, rollouts: float, takes: Callable[[int], bool]) -> tuple[str | None, float]:
     """The run that ends highest if it goes on with so many more rollouts, and what that gains over the best so far.
 
-    By its own curve; without the table of runs it is the best run, by the curve of its n.
+    By its own curve; unknown without the table of runs.
 
     Args:
         fits: the fits.
@@ -129,10 +129,6 @@ def going_on(fits: Fits, best: Reached, rollouts: float, takes: Callable[[int], 
         for one in runs
         if takes(one.run.group_size * (one.run.problems_per_batch or 1))
     ]
-    if not fits.run_surfaces and best.run_id is not None and not best.fell:
-        place = [best.compute, best.compute + rollouts]
-        now, then = fits.predict(place, best.group_size, best.problems_per_batch).mean
-        ends = [(best.run_id, best.reward + float(then - now))]
     name, reward = max(ends, key=lambda end: end[1], default=(None, best.reward))
     return name, min(reward, fits.bounds[1]) - best.reward
 

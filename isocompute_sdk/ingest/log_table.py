@@ -14,7 +14,6 @@ from isocompute_sdk.ingest.attempts import (
     Array,
     Counter,
     attempt_at,
-    by_clock,
     running_total,
     wasted_before,
 )
@@ -37,6 +36,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted
+from isocompute_sdk.records.clock import by_clock
 from isocompute_sdk.records.columns import PER_RUN, Options
 from isocompute_sdk.records.reward_metrics import is_training_reward
 from isocompute_sdk.records.table import build

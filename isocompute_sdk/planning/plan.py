@@ -387,7 +387,11 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("plan", f"n = {n} rollouts for each of B_p = {counted(problems, 'problem')}, M = {steps:,} steps"),
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
-        *([("your limits", _limits(plan, plan.unlimited))] if plan.unlimited is not None else []),
+        *(
+            [("your limits", "{}: {} against {}".format(*limits(plan, plan.unlimited)))]
+            if plan.unlimited is not None
+            else []
+        ),
         ("learning rate", learning_rate(plan)),
         *([("assumed", f"{values}; to change: {yours}")] if values else []),
         ("cost", _cost(plan)),
@@ -401,15 +405,14 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     return [*found, *_under("also close", _close(plan))]
 
 
-def _limits(plan: Plan, without: Unlimited) -> str:
-    """The limits that were asked for and what they cost, by the rewards as shown."""
-    n, problems, steps = without.group_size, without.problems_per_batch, without.update_steps
-    instead = f"n = {n}, B_p = {problems}, M = {steps:,}"
+def limits(plan: Plan, without: Unlimited) -> tuple[str, str, str]:
+    """The limits that were asked for, what they cost by the rewards as shown, and the plan without them."""
+    instead = f"n = {without.group_size}, B_p = {without.problems_per_batch}, M = {without.update_steps:,}"
     if without.predicted_reward is None or plan.predicted_reward is None:
-        return f"{joined(without.asked)}; without, {instead}; what that costs is not predicted"
+        return joined(without.asked), "cost not predicted", instead
     lost = round(round(without.predicted_reward, 3) - round(plan.predicted_reward, 3), 3)
     costs = f"costs {lost:.3f} of reward" if lost > 0 else "costs nothing"
-    return f"{joined(without.asked)}: {costs} against {instead} ({without.predicted_reward:.3f})"
+    return joined(without.asked), costs, f"{instead} ({without.predicted_reward:.3f})"
 
 
 def _asked(plan: Plan) -> list[tuple[str, str]]:

@@ -11,11 +11,14 @@ from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import columns as schema
+from isocompute_sdk.records.clock import by_clock
 from isocompute_sdk.records.columns import (
     CONTEXT_FIELDS,
     MIN_TO_JUDGE,
@@ -257,11 +260,11 @@ def _with_seconds(frame: pl.DataFrame, named: Named) -> Named:
         return named
     others = {name: series for name, series in named.others.items() if name not in schema.CLOCKS}
     if schema.STEP_SECONDS not in others and "metric" not in named.known:
-        since = [pl.col(name) - pl.col(name).shift(1).over("run_id", order_by="step") for name in ("clock", "step")]
-        timed = frame.select("run_id", "step").with_columns(clock=numbers_in(clock)).with_columns(since)
-        spent = pl.col("clock") / pl.col("step")
-        known = (pl.col("clock") > 0) & (pl.col("step") > 0)
-        others[schema.STEP_SECONDS] = timed.select(pl.when(known).then(spent).alias(schema.STEP_SECONDS)).to_series()
+        timed = frame.select("run_id", "step").with_columns(clock=numbers_in(clock)).with_row_index("row").drop_nulls()
+        seconds = np.full(frame.height, np.nan)
+        for part in timed.sort("step", maintain_order=True).partition_by("run_id"):
+            seconds[part["row"].to_numpy()] = by_clock(part["step"], part["clock"])
+        others[schema.STEP_SECONDS] = pl.Series(schema.STEP_SECONDS, seconds).fill_nan(None)
     written = {**named.source.written, schema.STEP_SECONDS: str(clock.name)}
     return replace(named, others=others, source=Source(named.source.locate, written))
 

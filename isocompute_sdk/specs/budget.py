@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, GetJsonSchemaHandler, ValidationInfo, mode
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from isocompute_sdk.errors import show
+from isocompute_sdk.errors import SpecError, show
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.specs.base import IN_FILE, Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem, suggestion
@@ -108,7 +108,10 @@ class Budget(Spec):
 
     def __init__(self, amount: Budget | str | float | None = None, /, **data: Any) -> None:
         if amount is not None:
-            data = self.parse(amount).model_dump(exclude_none=True) | data
+            read = self.parse(amount).model_dump(exclude_none=True)
+            if twice := ", ".join(read.keys() & data.keys()):
+                raise SpecError(f"Budget({amount!r}): received {twice} twice; accepted: once", "Leave one out.")
+            data = read | data
         super().__init__(**data)
 
     __init__.__pydantic_base_init__ = True  # pyright: ignore[reportFunctionMemberAccess]

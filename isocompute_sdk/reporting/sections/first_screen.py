@@ -8,7 +8,7 @@ from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
-from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes
+from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes, limits
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import samples_per_evaluation
 from isocompute_sdk.planning.verdict import NO_CHECK
@@ -104,7 +104,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     tone = "neutral" if approval is None else TONES[approval.kind]
     decision, command = ("", "") if approval is None else _decision(material, plan, approval)
     sentence = f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}."
-    facts = [*_cost(material, plan), *_expected(plan), *_gained(plan), *today, *_lost(plan)]
+    facts = [*_cost(material, plan), *_expected(plan), *_limited(plan), *_gained(plan), *today, *_lost(plan)]
     first = plan.next_runs
     if approval is not None and approval.kind == "do-not" and first is not None and first.runs:
         runs, them = ("these runs", "them") if first.runs[1:] else ("this run", "it")
@@ -262,6 +262,14 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         return [*facts, Fact("Dollars", UNKNOWN, "add a price: --usd-per-gpu-hour")]
     paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), whole["usd"].removesuffix("; "))
     return facts if unit == "usd" else [*facts, paid]
+
+
+def _limited(plan: Plan) -> list[Fact]:
+    """What the limits that were asked for cost."""
+    if plan.unlimited is None:
+        return []
+    asked, costs, instead = limits(plan, plan.unlimited)
+    return [Fact("Your limits", costs, f"{asked}; without: {instead}")]
 
 
 def _expected(plan: Plan) -> list[Fact]:

@@ -315,3 +315,13 @@ def test_seeds_fit_the_generators_of_the_frameworks(seed: object) -> None:
 def test_a_bare_number_of_seeds_is_refused(value: object) -> None:
     with pytest.raises(SpecError, match=r"seeds: .*a list"):
         Sweep.model_validate({"group_size": 8, "problems_per_batch": 32, "update_steps": 5, "seeds": value})
+
+
+def test_a_budget_takes_the_texts_that_a_command_line_takes() -> None:
+    for text in ("500 GPU-hours on 8xH100", "$2000", "2B tokens", "3 million", 3e6):
+        assert Budget(text) == Budget.parse(text)
+    assert Budget("3M", deadline_hours=36) == Budget(rollouts=3e6, deadline_hours=36)
+    with pytest.raises(SpecError, match="gpus twice"):
+        Budget("500 GPU-hours on 8xH100", gpus=4)
+    with pytest.raises(SpecError, match="'much'"):
+        Budget("much")

@@ -16,7 +16,7 @@ import isocompute_sdk as iso
 from benchmarks.timed_logs import run_hours, timed_logs
 from isocompute_sdk import FitError, RunSet, Throughput
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.ingest.attempts import by_clock
+from isocompute_sdk.records.clock import by_clock
 from isocompute_sdk.specs import Data, Recipe, RunSpec, Study, Sweep
 from isocompute_sdk.timing.measuring import probe_pairs, probe_runs
 from isocompute_sdk.training import registry
