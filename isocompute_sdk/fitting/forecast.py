@@ -15,7 +15,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.arguments import check_level
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive, Vector
-from isocompute_sdk.fitting.run_surface import NEAR, LiveRun, RunSurface
+from isocompute_sdk.fitting.run_surface import FURTHEST, NEAR, LiveRun, RunSurface
 from isocompute_sdk.fitting.surface.data import MIN_EVALUATIONS, SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
@@ -29,8 +29,6 @@ FEW = 12
 """Evaluations below which a forecast is noted as resting on few."""
 FACTORS = (2.0, 4.0)
 """Multiples of the run's compute that are shown, besides the one asked for."""
-FURTHEST = 16.0
-"""Largest multiple that may be asked for."""
 BELIEVED = 4.0
 """Multiple beyond which the benchmark (docs/forecast.md) checked nothing."""
 PER_DOUBLING = 5
@@ -439,7 +437,7 @@ class _Answer:
             # Of checkpoints that differ by less than the worth of a change the last one is kept.
             top = max(one.reward or 0.0 for one in saved)
             return [one for one in saved if (one.reward or 0.0) >= top - self.worth / 2.0][-1]
-        best = self.surface.best(min(limit, self.live.peak or limit))
+        best = self.surface.best(limit)
         return Checkpoint(best.compute, self._step(best.compute), best.reward, fitted=best.fitted)
 
     def _rollouts(self, step: int) -> float | None:

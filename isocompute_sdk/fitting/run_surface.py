@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 NEAR = 3
 """Evaluations averaged to the level at a place of a run."""
+FURTHEST = 16.0
+"""Largest multiple of its compute to which a run is forecast."""
+AHEAD = 12
+"""Points ahead among which the best checkpoint is looked for."""
 CLOSE = 1.001
 """Factor by which computes of one evaluation may differ."""
 
@@ -134,9 +138,10 @@ class RunSurface:
         return Reached(*sizes, at, curve.level(at), run.run_id, fell, curve.missed(at) == 0.0)
 
     def going_on(self, rollouts: float) -> float:
-        """Reward of the best checkpoint after so many more rollouts."""
+        """Reward of the best checkpoint from now on after so many more rollouts."""
         last = float(self.evaluated.compute_T[-1])
-        return float(self.draws(np.array([last + rollouts]), at=False).mean()) + self.missed(last)
+        ahead_DQ = self.draws(np.geomspace(last, min(last + rollouts, FURTHEST * last), AHEAD))
+        return float(ahead_DQ.max(axis=1).mean()) + self.missed(last)
 
     def without_fall(self) -> RunSurface:
         """The same if rewards did not begin to fall."""

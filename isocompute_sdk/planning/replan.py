@@ -14,8 +14,8 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Array, Count, NotNegative, Number, Positive
 from isocompute_sdk.fitting.fit_parts import Reached
-from isocompute_sdk.fitting.forecast import FEW, FURTHEST, Checkpoint, Forecast, forecast_run
-from isocompute_sdk.fitting.run_surface import LiveRun
+from isocompute_sdk.fitting.forecast import FEW, Checkpoint, Forecast, forecast_run
+from isocompute_sdk.fitting.run_surface import FURTHEST, LiveRun
 from isocompute_sdk.fitting.surface.answers import estimate
 from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR
