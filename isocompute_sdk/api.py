@@ -323,7 +323,10 @@ def fit_together(
     bounds: tuple[float, float],
     rng: np.random.Generator | int | None,
 ) -> Fits | None:
-    """Fits of a run and the others; None if they may not be compared, or do not tell of its metric."""
+    """Fits of a run together with the others; None if they may not be compared, or do not tell of its metric."""
+    if len(runs.run_ids) < 2:
+        # Its surface is that of its fit, without the checks of a sweep.
+        return None
     try:
         fits = fit(runs, metric, eval_set, bounds=bounds, rng=rng)
     except (FitError, RecordError):

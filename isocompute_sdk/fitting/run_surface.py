@@ -70,7 +70,7 @@ class RunSurface:
             one: the run.
             others: runs of the same recipe.
             bounds: range of the metric.
-            rng: randomness of the draws.
+            rng: randomness of the draws of a surface that is not known; by one surface a run is always drawn alike.
             known: the surface of all of these runs, if it was fitted before.
 
         Raises:
@@ -85,7 +85,12 @@ class RunSurface:
                 return cls.fit(one, (), bounds, rng)
             raise FitError(f"run {one.run_id!r} has no evaluation before it fell", "Look at its first evaluations.")
         surface = fit_surface(prepared, bounds, DEFAULT_DRAWS, rng) if known is None else known
-        return cls(_for_run(surface, mine, rng), mine, one, tuple(sorted(other.run_id for other in others)))
+        return cls(
+            _for_run(surface, mine, np.random.default_rng(0)),
+            mine,
+            one,
+            tuple(sorted(other.run_id for other in others)),
+        )
 
     @classmethod
     def of_all(cls, runs: Sequence[SurfaceRun], bounds: tuple[float, float], surface: Surface) -> list[RunSurface]:
@@ -281,6 +286,4 @@ class LiveRun:
             kept = run.compute_T <= until * 1.0001
             run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
         others = [SurfaceRun.of(one) for one in self.series[1:]]
-        # By a known surface every answer draws the run alike.
-        seed = 0 if rng is None or known is not None else rng
-        return RunSurface.fit(run, others, bounds, np.random.default_rng(seed), known)
+        return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
