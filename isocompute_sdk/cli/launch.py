@@ -106,7 +106,7 @@ def launch(
         print("".join(f"{line}\n" for line in _before(loaded, chosen, gpus)), end="", file=sys.stderr)
         _show_existing(chosen, run, overrides=overrides, against=against, json=json)
         return
-    text = api.launch_script(chosen, backend, **where, **options)
+    text, unlike = api.launch_script(chosen, backend, **where, **options), api.differing_settings(chosen, run)
     if save_plan is not None and not dry_run:
         chosen.save(save_plan)
     kept = None if dry_run else _kept(script, text)
@@ -114,7 +114,7 @@ def launch(
         files.write_text(script, text, executable=True)
     changed = differences(loaded, chosen) if asked else []
     absent = _absent({"--train-data": train_data, "--eval-data": eval_data, "--reward": reward})
-    lacking, unlike = [*filter(None, (_unknown_model(run.model), absent))], api.differing_settings(chosen, run)
+    lacking = [note for note in (_unknown_model(run.model), absent) if note is not None]
     if json:
         found: dict[str, Any] = {"kind": "launch", "backend": backend, "script": text, "recipe": unlike}
         if notes := [*_not_approved(chosen), *lacking]:

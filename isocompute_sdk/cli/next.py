@@ -113,9 +113,8 @@ def next_runs(
         if first.runs:
             model = planning.model or (None if fits is None else fits.model)
             lines = [*_scripts(first, budget, paths, checkpoints or (), fits, fitting, typed, model)]
-            lines += [
-                f"or, whether a run so far should go on: {one}" for one in [filled(going_on(plan), typed.words)] if one
-            ]
+            if further := filled(going_on(plan), typed.words):
+                lines.append(f"or, whether a run so far should go on: {further}")
         else:
             lines = _without_runs(plan, typed)
     for line in lines:

@@ -422,8 +422,8 @@ class _Answer:
         return [one.rollouts for one in self.live.troubles if one.kind == kind and one.rollouts is not None]
 
     def _checkpoint(self, rollouts: float) -> Checkpoint:
-        missed = self.surface.missed(rollouts)
-        return Checkpoint(rollouts, self._step(rollouts), self.surface.level(rollouts), fitted=missed == 0.0)
+        reward, fitted = self.surface.level(rollouts)
+        return Checkpoint(rollouts, self._step(rollouts), reward, fitted=fitted)
 
     def _keep(self) -> Checkpoint:
         """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""

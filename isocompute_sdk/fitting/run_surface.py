@@ -121,9 +121,10 @@ class RunSurface:
         within = abs(off) <= TOO_FAR * self.run.noise / np.sqrt(len(near))
         return 0.0 if within else float(np.mean(reward_T[near]) - there)
 
-    def level(self, compute: float) -> float:
-        """Reward at a compute without the noise of one evaluation: the curve's, or as measured where it misses."""
-        return float(self.draws(np.array([compute])).mean()) + self.missed(compute)
+    def level(self, compute: float) -> tuple[float, bool]:
+        """Reward at a compute without the noise of one evaluation, and whether it is the curve's, which fits there."""
+        missed = self.missed(compute)
+        return float(self.draws(np.array([compute])).mean()) + missed, missed == 0.0
 
     def best(self, until: float = np.inf) -> Reached:
         """The run at its best evaluation: where its curve is highest, or of a run that fell the highest one.
@@ -137,10 +138,11 @@ class RunSurface:
         at_T, level_T, curve = compute_T[seen_T], reward_T[seen_T], self.without_fall()
         if not (fell := self.run.fault is not None):
             curve, level_T = self, self.draws(at_T).mean(axis=0)
-            level_T[-1] = self.level(float(at_T[-1]))
+            level_T[-1], _ = self.level(float(at_T[-1]))
         at, run = float(at_T[np.argmax(level_T)]), self.run
         sizes = (run.group_size, run.problems_per_batch)
-        return Reached(*sizes, at, curve.level(at), run.run_id, fell, curve.missed(at) == 0.0)
+        reward, fitted = curve.level(at)
+        return Reached(*sizes, at, reward, run.run_id, fell, fitted)
 
     def going_on(self, rollouts: float) -> float:
         """Reward of the best checkpoint from now on after so many more rollouts."""

@@ -117,10 +117,10 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     """
     if fits.surface is None or fits.compute != "log10_rollouts" or fits.table is None:
         return live, None
-    if fits.metric != live.metric and live.metric in kin(fits.metric, [live.metric]):
-        # The fits take its avg@k for another avg@k; its own is forecast alone.
-        return live, None
     if fits.metric != live.metric:
+        if live.metric in kin(fits.metric, [live.metric]):
+            # The fits take its avg@k for another avg@k; its own is forecast alone.
+            return live, None
         raise FitError(
             f"these fits are of {fits.metric}, the forecast of {live.metric}", f"Fit its sweep on {live.metric}."
         )

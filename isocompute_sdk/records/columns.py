@@ -173,11 +173,11 @@ COUNTED_DIFFERENTLY = "train_batch_size"
 OTHER_COUNTS = ("num_generations", "n_samples_per_prompt", "rollout.n_samples_per_prompt")
 """Names of n in frameworks where `COUNTED_DIFFERENTLY` counts rollouts."""
 WANDB_STEPS = ("_step", "Step")
+"""W&B's own step, which counts calls of its `log`: the trainer's counts if both are there."""
 CLOCKS = ("_runtime", "_timestamp")
 """Columns in which W&B counts seconds."""
 STEP_SECONDS = "step_seconds"
 """Metric with the wall-clock seconds of an update."""
-"""W&B's own step, which counts calls of its `log`: the trainer's counts if both are there."""
 _WEAK = {"name": "run_id", "eval_step": "step"}
 """Names that stand for a column where no other name in the table does."""
 
