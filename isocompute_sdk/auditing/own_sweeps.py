@@ -66,7 +66,7 @@ def own_sweeps(
         had = f"{counted(len(series), 'run')} with {measure.metric}, n = {sizes}"
         needed = "accepted: runs of at least two n that agree in model, data and recipe"
         raise RecordError(
-            "; ".join([f"no two group sizes that may be compared: {had}", *flat, needed]),
+            "; ".join([f"no two group sizes can be compared: {had}", *flat, needed]),
             "isocompute audit RUNS says which runs may be compared, and why.",
         )
     return tuple(found)

@@ -246,11 +246,11 @@ class Audit(Saved):
         if any(run.behind is not None and run.compared for run in runs):
             lines.append(
                 "Behind by: how far the run's fitted reward lies below that of the best known n x B_p at the same "
-                "rollouts. Equal at: rollouts with which that n reaches the run's fitted reward, as a share of the "
-                "run's. Both are about runs of an n on average, not about one run's luck."
+                "rollouts. Equal at: the rollouts that n needs for the run's fitted reward, as a share of the run's "
+                "own. Both describe runs of an n on average, not one run's luck."
             )
         if any(run.forecast and run.compared for run in runs):
-            lines.append("*: the best known n was not run this far; it is a forecast.")
+            lines.append("*: the best known n was not run this far; its reward is a forecast.")
         return lines
 
     def summary(self, width: int | None = None) -> str:

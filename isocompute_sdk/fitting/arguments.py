@@ -87,7 +87,7 @@ def one_positive(value: object, what: str) -> float:
     """One positive number."""
     at = positive(cast("npt.ArrayLike", value), what)
     if at.size != 1:
-        raise FitError(f"{what}: received {value!r:.60} ({at.size} numbers); accepted: one", "Ask one by one.")
+        raise FitError(f"{what}: received {value!r:.60} ({at.size} numbers); accepted: one", "Give one at a time.")
     return float(at.ravel()[0])
 
 

@@ -179,7 +179,7 @@ class Fits(Saved):
         if self.grid is not None:
             return self.grid
         if not self.curves:
-            raise FitError(f"these fits ({self.method}) name no group sizes that were run", "Fit your own runs.")
+            raise FitError(f"these fits ({self.method}) do not say which group sizes were run", "Fit your own runs.")
         return self.group_sizes[0], self.group_sizes[-1]
 
     @cached_property

@@ -189,7 +189,7 @@ class Forecast(Saved):
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
         title = f"{self.run_id} ({where}): {of} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
-        basis = "to this run alone: it knows no other n, and of a later rise or fall only the usual chance"
+        basis = "to this run alone: other n are unknown, and a later rise or fall is as likely as usual"
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')}; plans show the mean over runs"
         action, ask = f"{self.card.action}: {self.card.reason}", f"--run {quote(self.run_id)} --remaining 2M"
@@ -217,8 +217,8 @@ class Forecast(Saved):
             ]
             lines += [
                 *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
-                f"  by its last evaluation it has begun to fall with probability {chance_text(self.falling)}, by "
-                f"{multiple(self.ahead[-1].factor)}x with {chance_text(self.falling_ahead)}",
+                f"  probability that the fall has begun: {chance_text(self.falling)} by the last evaluation, "
+                f"{chance_text(self.falling_ahead)} by {multiple(self.ahead[-1].factor)}x",
             ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
         return "\n".join(lines)
@@ -259,7 +259,7 @@ def forecast_run(
         beside = f", {every} with the other runs" if live.series[1:] else ""
         raise FitError(
             f"run {series.run_id!r} has {counted(after, 'evaluation')} of {live.metric!r} after step 0{beside}; a "
-            f"forecast needs {MIN_EVALUATIONS} or more, one of them of the run",
+            f"forecast needs {MIN_EVALUATIONS} or more, one of them from this run",
             "Wait for more, or evaluate more often.",
         )
     surface = live.surface(bounds, known=known, rng=rng)
@@ -469,7 +469,7 @@ class _Answer:
             falls = "falls" if fell else "has probably begun to fall"
             return Card("stop-here", f"the reward {falls}{began}; {chance}", keep)
         expected = f"at {multiple(last.factor)}x the compute the best checkpoint is expected to reach {last.best:.3f}"
-        missed = f"{expected}; stopping misses {self.worth:g} or more with probability {chance_text(gains)}"
+        missed = f"{expected}; stopping now gives up {self.worth:g} or more with probability {chance_text(gains)}"
         # Of recorded runs that stood above their curve every one that had room gained much more.
         if min(found.missed, self.surface.surface.layout.top - found.reward) >= self.worth:
             return Card("go-on", f"the run rises faster than its curve; {expected}, or more", keep)
@@ -486,7 +486,7 @@ def _caveats(furthest: float, evaluations: int, missed: float) -> list[Note]:
     doubts = list[str]()
     if evaluations < FEW:
         doubts.append(
-            f"{counted(evaluations, 'evaluation')} after step 0: the forecast is mostly its prior, evaluate more often"
+            f"{counted(evaluations, 'evaluation')} after step 0: the forecast is mostly the prior; evaluate more often"
         )
     if furthest > BELIEVED:
         doubts.append(

@@ -210,7 +210,7 @@ def check_bounds(
                 f"outside bounds = {bounds}; all runs together {span}",
                 "Pass bounds=(lowest, highest) of this metric, or repair the values.",
             ).in_shell(
-                "Give the lowest and highest reward that its function can return: they decide what counts as equal. "
+                "Give the lowest and highest value of the reward function: they decide what counts as equal. "
                 "Or repair the values." + (f" The runs have several metrics: this is about {metric}." if mixed else ""),
                 (*named, bounds_option(values)),
             )

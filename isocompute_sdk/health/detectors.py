@@ -249,7 +249,7 @@ DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
     Watch(
         "filtered-rollouts",
         "trained_share",
-        "generated rollouts that are trained on",
+        "share of generated rollouts trained on",
         lambda _, trace, __: trace.level_T < HALF,
         lambda _, trace, __: trace.level_T < TRAINED,
         form=".0%",

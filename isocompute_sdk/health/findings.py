@@ -39,7 +39,7 @@ class Advice:
     """What to try, each with what it rests on."""
 
 
-_PAIR = _paper("on easy sets use a KL term and an entropy bonus, always both; on hard sets neither", "section 3")
+_PAIR = _paper("on easy sets use both a KL term and an entropy bonus; on hard sets neither", "section 3")
 _RATE = _paper("a learning rate of 1e-6 * sqrt(B / 1024), which beat constant and linear scaling", "section 3")
 _LOWER_RATE = _guess("restart from an earlier checkpoint with a third of the learning rate")
 _MORE_PROBLEMS = _paper("a larger B_p, which stabilises training, most of all on hard sets", "section 4")

@@ -122,7 +122,7 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
             # The fits take its avg@k for another avg@k; its own is forecast alone.
             return live, None
         raise FitError(
-            f"these fits are of {fits.metric}, the forecast of {live.metric}", f"Fit its sweep on {live.metric}."
+            f"these fits are for {fits.metric}, the forecast is for {live.metric}", f"Fit the sweep on {live.metric}."
         )
     series = fits.table.series(fits.metric, fits.eval_set)
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]

@@ -52,7 +52,7 @@ _FIELDS = {
     "problems_per_batch": "B_p",
     BATCH.name: "n B_p (completions of an update, over all GPUs)",
     "step_unit": "the unit of the steps",
-    "metrics": "the evaluation among the values",
+    "metrics": "the name of the validation reward",
     "eval_samples": "the samples per problem in the evaluation",
     "updates_per_batch": "the optimiser updates per batch of rollouts",
     NAMES: "whether n and B_p are what its name says",
@@ -198,7 +198,7 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     if found.unread:
         remarks.append(f"not read: {found.not_looked_at()}. Name them to try.")
     if found.rowless:
-        remarks.append(f"not read: {found.rowless} .json that hold no rows, one for each evaluation")
+        remarks.append(f"not read: {found.rowless} .json without rows (one per evaluation)")
     verdict, question, next_ = _next(found, mapping, findings, rewards, paths)
     return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks))
 
@@ -279,8 +279,8 @@ def _remarks(findings: Sequence[RunFinding], values: Rewards) -> list[str]:
             span = f"runs from {low:.4g} to {high:.4g}" if low < high else f"is always {low:.4g}"
             which = f"--metric {shlex.quote(metric)} " if len(values) > 1 else ""
             found.append(
-                f"{metric} {span} in {counted(len(parts), 'run')}: tell fit and audit the lowest and highest "
-                f"reward that its function can return: {which}{bounds_option(np.concatenate(rewards))}"
+                f"{metric} {span} in {counted(len(parts), 'run')}: give fit and audit the lowest and highest "
+                f"value that the reward function can return: {which}{bounds_option(np.concatenate(rewards))}"
             )
     for field_ in ("model", "train_data"):
         measured = (one for one in findings if one.runs is not None and one.metric is not None)
@@ -289,7 +289,7 @@ def _remarks(findings: Sequence[RunFinding], values: Rewards) -> list[str]:
             listed_ = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
             found.append(
                 f"mixed: {len(counts)} values of {field_}: {listed_}. A fit takes one: isocompute doctor --where "
-                f"{field_}=... keeps its runs."
+                f"{field_}=... keeps the runs of one."
             )
     return found
 
@@ -332,8 +332,8 @@ def _question(mapping: RunMap) -> str:
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
     if fields == [NAMES]:
         return (
-            f"are the n and B_p marked ? right? Only the names of {listed(runs, 3)} say them. Answer in the file that "
-            "the next command writes."
+            f"are the n and B_p marked ? right? They come only from the names of {listed(runs, 3)}. Answer in the file "
+            "that the next command writes."
         )
     nouns = [_FIELDS.get(one, one) for one in fields]
     about = f"what {'is' if len(nouns) == 1 else 'are'} {joined(nouns)} of {listed(runs, 3)}?"
@@ -421,7 +421,7 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]
         found.append(
             (
                 "only the training reward was logged, which can rise while a validation reward falls",
-                "evaluate on held-out problems; until then read every answer as one about the training reward",
+                "evaluate on held-out problems; until then every answer is about the training reward",
             )
         )
     elif count < MIN_EVALUATIONS:

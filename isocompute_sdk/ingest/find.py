@@ -130,7 +130,7 @@ class LogSource:
         try:
             events = read_events(self.name, self.folder, self.events)
         except RecordError as error:
-            message = f"run {self.name!r}: its event files were not read: {error.message}. What {log.source} holds is."
+            message = f"run {self.name!r}: its event files were not read: {error.message}. {log.source} was read."
             note = Note("files-not-read", "warning", message, {"run_id": self.name, "files": [str(self.folder)]})
             return replace(log, notes=(*log.notes, note))
         settings = (*log.settings, *events.settings)
@@ -243,7 +243,7 @@ def refuse_supervised(log: RunLog, columns: Iterable[str] = ()) -> None:
         kind = "training without a reward, such as supervised fine-tuning,"
     half = log.framework is not None and log.framework.name == "prime-rl"
     if half and not any("reward" in tag or tag.startswith("eval/") for tag in log.tags):
-        kind = "the trainer's part of a run of prime-rl, whose rewards the orchestrator logs,"
+        kind = "the trainer's half of a prime-rl run, whose rewards the orchestrator logs,"
     if kind is not None and not names & {"reward", "env/all/reward/total"}:
         raise NoRewardLearning(
             f"{log.source}: run {log.name!r} is {kind} and logs no reward; accepted: runs of reinforcement learning",

@@ -84,7 +84,7 @@ def read_loaded(
             one, other = (runs[name].log for name in same.undecided)
             choose = "let `isocompute doctor PATH --output map.yaml` list all of them."
             raise RecordError(
-                f"{one.source} and {other.source} mixes formats: {', '.join(sorted({one.format, other.format}))}; they "
+                f"{one.source} and {other.source} mix formats: {', '.join(sorted({one.format, other.format}))}; they "
                 "hold too few values to tell whether they are one run, which would count twice",
                 f'Choose with format=, e.g. format="tensorboard", which keeps every attempt of a run; or {choose}',
             ).in_shell(f"Name the files of one kind, or {choose}")
@@ -334,7 +334,7 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
         for tag, one in series.items()
     }
     if trained or own:
-        candidates[TRAIN_REWARD] = "the training reward, where none of them is an evaluation"
+        candidates[TRAIN_REWARD] = "the training reward, if none of them is an evaluation"
     found.ask("metrics", "Which of these is the validation reward (avg@k)?", candidates)
     if "eval_samples" not in found.values and not table:
         found.ask("eval_samples", "How many samples per problem are behind the evaluation?")

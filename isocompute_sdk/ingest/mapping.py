@@ -155,7 +155,7 @@ class RunMap(Spec):
         gone = [name for name in old.runs if name not in self.runs]
         if old.searched != self.searched or gone:
             about = listed(gone if old.searched == self.searched else old.searched, 3)
-            raise SpecError(f"{path} holds what you say about {about}; accepted: a file of its own", other)
+            raise SpecError(f"{path} holds your answers about {about}; accepted: another file", other)
         answered = [one for one in old.questions.values() if one.answer is not None]
         settled = {(one.field, name) for one in answered for name in one.runs}
         for one in self.questions.values():
@@ -279,7 +279,7 @@ def _refuse_open(mapping: RunMap, source: str) -> None:
         raise RecordError(
             f"{source}: {len(still)} question{'s are' if len(still) > 1 else ' is'} open; the first: {first.asks} "
             f"(runs {listed(first.runs, 4)}); accepted: {accepted}",
-            "Write an answer behind `answer:` of each, or the value into the entries of its runs.",
+            "Write an answer after `answer:` in each, or the value into the entries of its runs.",
         )
     for question in mapping.questions.values():
         answer = question.answer
@@ -398,9 +398,9 @@ def _of_runs(question: Question, entries: Mapping[str, MappedRun]) -> Question:
     ):
         return question
     asks = (
-        "No file states the problems_per_batch (B_p) of these runs, which differ in n. If each update of all runs had "
-        "the same n x B_p completions over all GPUs: how many? If not, write problems_per_batch (B_p) into each entry, "
-        "or below `set` one for all."
+        "No file states the problems_per_batch (B_p) of these runs, which differ in n. How many completions "
+        "(n x B_p, over all GPUs) did each update of every run have? If not all had the same, write problems_per_batch "
+        "(B_p) into each entry, or one for all below `set`."
     )
     return question.replace(asks=asks, field=BATCH.name)
 

@@ -151,7 +151,7 @@ def find_files(listing: Listing, format: str) -> list[Path]:
         told = ", ".join(f"{count} {ending}" for ending, count in endings.items()) or "no files"
         raise RecordError(
             f"{where} holds nothing to read: {told}; accepted: files that end in {', '.join(sorted(wanted))}",
-            "Check the path; rename a file that has another ending than what it holds.",
+            "Check the path; rename a file whose ending does not match its contents.",
         )
     if format == "auto":
         _refuse_mixture(where, files)

@@ -162,7 +162,7 @@ def collect(
         where, left = ", ".join(map(str, found.paths)), found.not_looked_at() or "no files"
         raise RecordError(
             f"nothing to read at or below {where}; not looked at: {left}",
-            "Give files, folders or globs that hold logs, CSV, Parquet or JSONL; name a file to see why it is none.",
+            "Give files, folders or globs of logs, CSV, Parquet or JSONL; name a file to see why it cannot be read.",
         )
     names = [*found.columns, *dict.fromkeys(tag for run in found.logs.values() for tag in run.log.tags)]
     if names:
@@ -247,7 +247,7 @@ class Collection:
                 # Its runs would be missing silently.
                 raise RecordError(
                     f"{folder} cannot be read: Permission denied",
-                    "Change its permissions, or name the folders that are to be read one by one.",
+                    "Change its permissions, or name the folders to read one by one.",
                 )
         journals = self.format == "auto" and holds_journals(listing)
         sources = self._logs_in(listing, journals)
@@ -328,7 +328,7 @@ class Collection:
             why, advice = unmeasured(folder)
             self.errors[str(folder)] = RecordError(f"{folder}: the run of a launch script {why}", advice)
         for folder in folders_without_history(listing.files):
-            why = f"{folder}: the history of this run of W&B, run-*.wandb, is missing"
+            why = f"{folder}: the history of this W&B run, run-*.wandb, is missing"
             self.errors[str(folder)] = NothingMeasured(why, "Copy it too, or leave the folder out.")
         # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
         inside.discard(listing.path)

@@ -91,7 +91,7 @@ class RawTable:
 def cut_off(path: Path, line: int) -> Note:
     """Says that a file ends inside a line, which was left out."""
     message = (
-        f"{path}:{line}: the file ends inside this line, as when a run is writing or was killed; it is left out and "
+        f"{path}:{line}: the file ends inside this line: the run is still writing or was killed. It is left out and "
         f"the {line - 1:,} lines before it are kept."
     )
     return Note("log-damaged", "info", message, {"file": str(path), "line": line})
@@ -134,7 +134,7 @@ class Damage:
             yield Note("log-damaged", "warning", message, {"file": str(path), "records": len(self.broken)})
         if self.ending:
             cut = self.ending == "cut"
-            why = "ends inside a record, as when a run is writing or was killed," if cut else "is damaged"
+            why = "ends inside a record (the run is still writing or was killed)" if cut else "is damaged"
             message = f"{path} {why} at byte {self.offset:,} of {self.size:,}; {kept} before it are kept."
             data = {"file": str(path), "offset": self.offset, "size": self.size}
             yield Note("log-damaged", "info" if cut else "warning", message, data)

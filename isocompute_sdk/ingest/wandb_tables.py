@@ -291,7 +291,7 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
             elif len(cells) and column in N_AND_BP:
                 raise RecordError(
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
-                    "Give the parts different run_ids, and rollouts (C) in place of steps, which go on counting.",
+                    "Give the parts different run_ids, and rollouts (C) in place of steps, which keep counting.",
                 )
     return said
 

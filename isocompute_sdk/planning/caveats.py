@@ -103,7 +103,7 @@ def _went_on(fits: Fits, n: int, onset: float) -> str:
     end = max((curve.last_compute for curve in fits.curves.values() if curve.group_size == n), default=0.0)
     if fits.passport is None or not here or here & fits.passport.ends_left_out.keys() or end <= onset:
         return ""
-    return f" So say runs of other n: none of n = {n} had fallen at C = {short(end)}."
+    return f" This comes from runs of other n: none of n = {n} had fallen by C = {short(end)}."
 
 
 def extrapolation(ratio: float, what: str = "The plan's compute") -> Iterator[Note]:
@@ -265,7 +265,7 @@ def metrics_disagree(n: int, others: Mapping[str, int | str]) -> Iterator[Note]:
         "metrics-disagree",
         "warning",
         f"n = {n} is best for the first metric; others differ by more than an octave ({listed}). Decide which "
-        "metric counts: coverage (best@k) and sharpening (worst@k) have different best n.",
+        "metric matters to you: coverage (best@k) and sharpening (worst@k) have different best n.",
         {"group_size": n, "others": far},
     )
 

@@ -131,7 +131,7 @@ class Pricing:
             return
         speed = "rollouts_per_second" in missing
         flags = [f"--{name.replace('_', '-')}" for name in [*missing, *(["step_overhead_seconds"] if speed else [])]]
-        named = "; the name of a GPU says no speed" if speed and budget.gpus is not None else ""
+        named = "; a GPU's name does not give its speed" if speed and budget.gpus is not None else ""
         raise PlanError(
             f"{what} needs {' and '.join(WORDS[name] for name in missing)}, which neither you nor the runs give{named}",
             f"Give Throughput({', '.join(f'{name}=...' for name in missing)})"

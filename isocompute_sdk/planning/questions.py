@@ -253,7 +253,7 @@ class BudgetFor(Answer):
         shown = f"{self.largest_reward:.3f}"
         if float(shown) >= self.reward > self.largest_reward:
             shown = f"just below {shown}"
-        end = f"the plan for that is predicted at {shown}, at most {self.largest_reward_high:.3f}"
+        end = f"the plan for that budget is predicted at {shown}, at most {self.largest_reward_high:.3f}"
         if already:
             return f"{already}the fit does not follow that run: {tried}, {end}"
         is_out = self.largest_reward_high < self.reward

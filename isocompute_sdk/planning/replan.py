@@ -194,7 +194,7 @@ class Replan(Saved):
             lines.append(f"{self.forecast.card.action}: {self.forecast.card.reason}")
         shown = self.options if self.forecast.rises or self.forecast.lost else ()
         if shown:
-            lines.append("rewards of the best checkpoint (of a new run the mean over runs):")
+            lines.append("rewards of the best checkpoint (for a new run, the mean over runs):")
         if shown and self.best is not None:
             lines.append(f"   another run, {self.best.run_id}: {self.best}")
         for one in shown:
@@ -384,7 +384,7 @@ def _options(
     known_rate = series.context.get("learning_rate")
     rate = float(known_rate or basis.recipe.learning_rate(n * problems))
     half, why = float(f"{rate / 2:.3g}"), "Smaller steps drift less."
-    why += "" if known_rate else f" That of the run is unknown, {rate:.3g} is assumed."
+    why += "" if known_rate else f" The run's rate is unknown; {rate:.3g} is assumed."
     title = f"back to the checkpoint with a learning rate of {half:g}"
     halved = option("halve-learning-rate", title, "guess", why, changed, {"learning_rate": half})
     sick = {one.name for one in live.troubles if one.kind == "sick"}
@@ -488,8 +488,8 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
     notes: list[Note] = []
     if changed := [one.name for one in options if one.changes]:
         text = (
-            f"{', '.join(changed)}: after a change of recipe the curve before the trouble is only a prior. Their "
-            f"rewards hold if the trouble does not return. Forecast again after {FEW} evaluations."
+            f"{', '.join(changed)}: after a change of recipe the curve before the trouble is only a prior. The "
+            f"rewards shown hold if the trouble does not return. Forecast again after {FEW} evaluations."
         )
         notes.append(Note("forecast-uncertain", "warning", text, {"options": changed}))
     if forecast.card.keep.path is None and (forecast.rises or forecast.lost):

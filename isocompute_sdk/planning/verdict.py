@@ -109,7 +109,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     near, sizes = float(odds.near_best[here]), odds.group_size
     smallest, largest = fits.group_size_range
     if len(sizes) == 1:
-        only = f"n = {n} is the only n within the limits, of those run ({smallest} to {largest})"
+        only = f"of the n that were run ({smallest} to {largest}), only n = {n} is within the limits"
         return Verdict("likely" if doubts else "clear", only, doubts), False
     spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
     # Nearly equal means are not enough: draws that put the best n anywhere have them too.
@@ -242,12 +242,12 @@ def _by_reach(plan: Plan, fits: Fits, far: float) -> Approval:
 def _untold(plan: Plan, check: Approval) -> str:
     """Why a check tells nothing of a gain."""
     if plan.gain is None or check.expected is None or check.lowest is None:
-        return "; nothing says what to expect of a run"
+        return "; there is no prediction to check against"
     best = plan.gain.best.reward
     if check.expected <= best:
         return f"; up to there it tests the prediction, without a gain over the best run ({best:.3f})"
-    passes = f"it would have to let rewards below the best run ({best:.3f}) pass"
-    return f"; a check on the way could not tell a gain: {passes}"
+    passes = f"rewards below the best run ({best:.3f}) would have to pass"
+    return f"; a check on the way could not show a gain: {passes}"
 
 
 def _part(plan: Plan, check: Approval, why: str = "") -> Approval:
@@ -295,7 +295,7 @@ def _past_fall(plan: Plan, fits: Fits) -> Approval | None:
     share = CHECK_AT * best / plan.rollouts
     if share > 1.0 - LAST:
         return None
-    reason = f"{told} after C = {short(best)}; what is expected holds if that does not happen again"
+    reason = f"{told} after C = {short(best)}; the prediction assumes that this does not happen again"
     return _part(plan, Approval("check", reason, *_check(plan, share)))
 
 
@@ -364,7 +364,7 @@ def _against(plan: Plan) -> str:
     if fits.flat_runs is not None or (verdict.kind == "borrowed" and (first is None or first.runs)):
         return verdict.sentence
     if fits.passport is not None and plan.problems_per_batch in fits.passport.unstable_problems_per_batch:
-        return f"half of the runs at B_p = {plan.problems_per_batch} or more collapsed: change the recipe first"
+        return f"at least half of the runs at B_p = {plan.problems_per_batch} collapsed: change the recipe first"
     if trouble := trouble_of(fits, plan.group_size):
         return trouble
     # Where runs that would decide n are not worth their cost, the plan is the best use of the budget.
@@ -375,7 +375,7 @@ def _against(plan: Plan) -> str:
         left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if better_reward(plan) is None else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
-            left = f"the plan, a new run, is predicted to gain {gain}; isocompute forecast says what going on gains"
+            left = f"the plan, a new run, is predicted to gain {gain}; isocompute forecast says what continuing gains"
         against = f"a run already reached {plan.gain.best}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"

@@ -41,7 +41,7 @@ def backtest(source: Fits | Plan, *, ax: Axes | None = None) -> Axes:
         why = (
             f"fits of method {fits.method!r} have no backtest"
             if fits.passport is None
-            else "these runs have too few evaluations to hide some"
+            else "these runs have too few evaluations to hold some back"
         )
         raise FitError(
             f"{why}; needed: runs fitted with method 'surface', each with 6 or more evaluations", "Fit the runs again."

@@ -98,7 +98,7 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
         named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(odd.items())[:5])
         text = (
             f"{counted(len(odd), 'run')} differed from the others by this much reward: {named}. Each gets less weight. "
-            f"Look for another evaluation set, grader or checkpoint; plan without them to see whether they matter."
+            f"Check for a different evaluation set, grader or checkpoint; plan without them to see whether they matter."
         )
         notes.append(Note("outlying-run", "warning", text, {"runs": dict(odd)}))
     if wild := known.outlying_evaluations:

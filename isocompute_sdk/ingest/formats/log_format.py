@@ -46,7 +46,7 @@ ZERO_VARIANCE_SHARE = "zero_variance_share"
 METRICS: dict[str, str] = {
     TRAIN_REWARD: "mean reward of the rollouts of an update",
     "loss": "loss of an update; that of the policy alone where a framework logs no total",
-    "policy_loss": "the policy's part of a loss that has others",
+    "policy_loss": "the policy part of a loss with several parts",
     "value_loss": "loss of the value model",
     "value_mean": "mean value of a token, in units of the reward",
     "return_mean": "mean return that the value model is trained on, in units of the reward",
@@ -174,7 +174,7 @@ def printed_dict(line: str, begins: re.Pattern[str], prefixes: Mapping[str, str]
         said, end, rest = entries.partition("}")
         values, others = printed_numbers((prefixes[kind] + tag, text) for tag, text in PAIR.findall(said + end))
         if len(parts) > 3 or rest.strip() or not end or said.count("'") % 2:
-            others[""] = "a part of this line is missing, or follows another one, and is left out"
+            others[""] = "part of this line is missing or runs into another line, and is left out"
         found = Printed(int(step), values, kind == next(iter(prefixes)), others)
         if values:
             break

@@ -159,7 +159,7 @@ def _no_numbers(others: Iterable[tuple[int, str, str]], known: Collection[str]) 
     ]
 
 
-_CUT = "the file ends inside this step, as when a run is writing or was killed; its last word is not read"
+_CUT = "the file ends inside this step: the run is still writing or was killed; the last word is not read"
 
 
 def _marked(path: Path, console: Console) -> Iterator[tuple[int, str, str]]:

@@ -135,21 +135,21 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
     rows = {
         "do-not": (
             "Do not approve",
-            "if one of these holds: a run should come first; no reward rises; half of the runs at its B_p or more "
-            "collapsed; half of those at its n or more need another recipe; the plan gains under "
-            f"{plan.tolerances.small:.3g}, or almost surely its last half does; n is undecided, and with M or the "
-            "batch fixed no pilot run was weighed",
+            "if one of these holds: a run should come first; no reward rises; at least half of the runs at its B_p "
+            "collapsed; at least half of those at its n need another recipe; the plan, or almost surely its last half, "
+            f"gains under {plan.tolerances.small:.3g}; n is undecided, and M or the batch is fixed, so that no pilot "
+            "run was considered",
         ),
         "check": (
             "Approve with a check",
-            f"if the plan costs more than {NO_CHECK} x the largest run at its n: stop if the evaluation named measures "
-            "less than is said there, as one run in ten does by chance",
+            f"if the plan costs more than {NO_CHECK} x the largest run at its n: stop if the named evaluation is below "
+            "the value given there, as one run in ten is by chance",
         ),
         "part": (
             "Approve up to a step",
-            "if that check would have to let rewards pass that are below the best run, or the plan costs more than "
-            f"{FAR:g} x the largest run at any n, or goes past the fall of a run of its n, or nothing was run at its n "
-            "(half of the plan at most)",
+            "if rewards below the best run would have to pass that check, or the plan costs more than "
+            f"{FAR:g} x the largest run at any n, or goes beyond where a run of its n fell, or nothing was run at its "
+            "n (half of the plan at most)",
         ),
         "approve": ("Approve", "otherwise"),
     }
@@ -210,18 +210,18 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
     elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
-        text, command = f"{text}For their scripts{_of_runs(material.first)}:", material.first
+        text, command = f"{text}To write their scripts{_of_runs(material.first)}:", material.first
     elif approval.kind == "do-not" and (command := material.going_on):
-        text += f"Next, whether a run so far should go on{_of_runs(command)}:"
+        text += f"Next, check whether an earlier run should go on{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
         command = material.instead(option)
-        text += f"Next, {what}{_of_runs(command)}:"
+        text += f"Next, ask {what}{_of_runs(command)}:"
     elif approval.kind != "do-not" and plan.stopping is not None and not material.assumed_budget:
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     if approval.kind != "do-not" and (command := material.going_on):
-        text += f"Or, whether a run so far should go on instead{_of_runs(command)}:"
+        text += f"Or check whether an earlier run should go on instead{_of_runs(command)}:"
     return text.strip(), command
 
 
@@ -374,7 +374,7 @@ def _cheapest(material: Material, plan: Plan) -> str:
     if cost >= plan.costs[unit]:
         return ""
     least, here = say.amount(cost, unit), say.amount(plan.costs[unit], unit)
-    return f"Of the n that are about equal, n = {n} costs least for the whole budget: {least}, the plan {here}."
+    return f"Of the n that are about equal, n = {n} costs least for the whole budget: {least}; the plan costs {here}."
 
 
 def _rests_on(material: Material, plan: Plan) -> list[str]:

@@ -67,8 +67,8 @@ def runs(material: Material) -> Section:
     drawn = [*_coverage(material, table), *([against] if against and beside else []), *logged]
     if drawn:
         blocks.append(Grid(tuple(drawn)))
-        text = "best@k: one of k answers is right (coverage); worst@k: all are (sharpening). Lines are means of "
-        blocks.append(Paragraph(f"{text}neighbouring steps where there are many.", quiet=True))
+        text = "best@k: at least one of k answers is right (coverage); worst@k: all are (sharpening). Lines are means "
+        blocks.append(Paragraph(f"{text}of neighbouring steps where there are many.", quiet=True))
     return Section(name, title, tuple(blocks))
 
 
