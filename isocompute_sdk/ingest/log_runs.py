@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 CALLS = (
-    "(W&B's own step counts calls of its log, of which OpenRLHF and TRL make several for an update; if this is it, "
+    "(W&B's own step counts calls to its log; OpenRLHF and TRL make several per update. If these are such steps, "
     "export again with global_step on the x axis.)"
 )
 
@@ -337,7 +337,7 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
         candidates[TRAIN_REWARD] = "the training reward, if none of them is an evaluation"
     found.ask("metrics", "Which of these is the validation reward (avg@k)?", candidates)
     if "eval_samples" not in found.values and not table:
-        found.ask("eval_samples", "How many samples per problem are behind the evaluation?")
+        found.ask("eval_samples", "How many samples per problem does the evaluation take?")
 
 
 UNITS = {

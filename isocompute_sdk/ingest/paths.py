@@ -253,9 +253,7 @@ def _refuse_missing(target: Path) -> None:
             f"{target} is a pipe or a device; accepted: files and folders", "Save what it gives as a file."
         )
     if target.is_symlink():
-        raise RecordError(
-            f"{target} is a link that leads nowhere", "Give the file or folder itself, or repair the link."
-        )
+        raise RecordError(f"{target} is a broken link", "Give the file or folder itself, or repair the link.")
     beside = sorted(file.name for file in target.parent.iterdir()) if target.parent.is_dir() else []
     raise RecordError(
         f"no such file or folder: {target}",

@@ -362,7 +362,7 @@ def _unlimited(basis: Basis, request: Request, plan: Plan) -> Unlimited | None:
     sizes = {"B_p = {:,}": fixed.problems_per_batch, "M = {:,}": fixed.update_steps}
     sizes |= {"{:,} rollouts per batch": fixed.rollouts_per_batch, "at most {:,} rollouts per batch": limit}
     asked = [words.format(value) for words, value in sizes.items() if value is not None]
-    careful = "no n above those that were run" if basis.fits.surface is not None else "the least worst regret"
+    careful = "no n above those that were run" if basis.fits.surface is not None else "the smallest worst-case regret"
     asked += [f"{careful} (conservative)"] * (request.mode == "conservative")
     if not asked:
         return None

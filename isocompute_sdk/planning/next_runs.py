@@ -86,7 +86,7 @@ class NextRun(Sized):
         if unit != "rollouts" or self.continues is not None:
             what += f" ({self.rollouts:,} rollouts)"
         gain = f", expected to save {self.gain}" if self.gain else ""
-        return f"{what}: {amount_text(self.cost, unit)}, {self.share:.1%} of the budget{gain}; {self.settles}"
+        return f"{what}: {amount_text(self.cost, unit)}, {self.share:.1%} of the budget{gain}; settles {self.settles}"
 
 
 @dataclass(frozen=True)

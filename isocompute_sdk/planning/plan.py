@@ -465,7 +465,7 @@ def best_sizes(plan: Plan) -> str:
     if plan.group_size_interval is None:
         return ""
     low, high = plan.group_size_interval
-    return f"one of {low} to {high}" if low < high else str(low)
+    return f"{low} to {high}" if low < high else str(low)
 
 
 def learning_rate(plan: Plan) -> str:

@@ -207,7 +207,7 @@ class Planner(Basis):
         if fixed:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
             raise PlanError(
-                f"received {', '.join(fixed)}; accepted: neither, since the answer chooses n, B_p and M",
+                f"received {', '.join(fixed)}; accepted: no fixed size, since the answer chooses n, B_p and M",
                 f"Leave {', '.join(fixed)} out.",
             ).in_shell(f"Leave {flags} out.")
         seen = self.fits.largest_compute

@@ -223,7 +223,7 @@ class BudgetFor(Answer):
             lines.append("no interval: these fits have none")
         else:
             alone = "is not expected to help" if self.bet is None else "is a bet"
-            alone = f"more compute alone {alone} within {FAR:g} x (the largest searched)"
+            alone = f"more compute alone {alone}, up to {FAR:g} x the largest run"
             lines.append(f"next          {OTHERWISE}; {alone}")
         if self.plan is not None:
             p = self.plan

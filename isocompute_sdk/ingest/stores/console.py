@@ -76,8 +76,8 @@ def _of_trainer(path: Path, settings: Settings) -> tuple[list[Attempt], tuple[No
     per_row = _interval(path, settings) or max((one.steps_per_row or 0 for one in runs), default=0)
     if not per_row:
         raise RecordError(
-            f"{path} shows rows of a trainer without their steps, and neither a progress bar nor {_INTERVAL} says how "
-            "many updates they are apart",
+            f"{path} shows a trainer's rows without their steps, and neither a progress bar nor {_INTERVAL} says how "
+            "many updates apart they are",
             f"Put the trainer's arguments beside it, e.g. args.json with {_INTERVAL}.",
         )
     attempts: list[Attempt] = []

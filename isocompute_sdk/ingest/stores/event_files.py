@@ -221,8 +221,8 @@ def read_events(name: str, source: Path, parts: Sequence[Path]) -> RunLog:
     attempts = in_order(one.attempt for one in read if one.attempt.series)
     if not attempts:
         raise NothingMeasured(
-            f"{source} holds no event files of TensorBoard with a whole scalar; {len(files)} with {EVENT_MARK!r} in "
-            "their names",
+            f"{source} holds no TensorBoard event file with a complete scalar; files with {EVENT_MARK!r} in their "
+            f"names: {len(files)}",
             "The run has not logged anything yet, or its files are damaged: see `isocompute doctor`.",
         )
     notes = tuple(note for one in read for note in one.attempt.notes)
