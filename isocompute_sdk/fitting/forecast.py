@@ -465,8 +465,8 @@ class _Answer:
         if sick:
             return Card("change-something", ", ".join(dict.fromkeys(sick)), keep)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
-            chance = f"a better checkpoint by {multiple(last.factor)}x has probability {chance_text(gains)}"
-            falls = "falls" if fell else "has probably begun to fall"
+            chance = f"the probability of a better checkpoint by {multiple(last.factor)}x is {chance_text(gains)}"
+            falls = "has been falling" if fell else "has probably begun to fall"
             return Card("stop-here", f"the reward {falls}{began}; {chance}", keep)
         expected = f"at {multiple(last.factor)}x the compute the best checkpoint is expected to reach {last.best:.3f}"
         missed = f"{expected}; stopping now gives up {self.worth:g} or more with probability {chance_text(gains)}"

@@ -49,7 +49,7 @@ _BY_NAME = "the run's name, "
 """Beginning of the evidence for a size that only the name of a run says."""
 _RIGHT = {"right": "they are, or were corrected"}
 _HEADER = """\
-# All runs found. Look at the values and the evidence, correct what is wrong, answer the questions (behind `answer:`
+# All runs found. Look at the values and the evidence, correct what is wrong, answer the questions (after `answer:`
 # for all their runs, or run by run under `runs:`), and read the runs:
 #   isocompute doctor --map {name} --output {table}
 # n is group_size and B_p problems_per_batch. A run with `skip: true` is left out.
@@ -455,7 +455,7 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
             )
     strangers = [name for name in found.logs if name not in mapping.runs]
     if strangers:
-        message = f"runs missing from the mapping were left out: {', '.join(strangers)}. Write it again."
+        message = f"runs missing from the mapping were left out: {', '.join(strangers)}. Write the mapping again."
         found.notes.append(Note("run-left-out", "warning", message, {"runs": strangers}))
     try:
         return found.together(readings)

@@ -320,7 +320,7 @@ def resolve(basis: Basis, request: Request, pricing: Pricing | None = None) -> R
             limit = f"{wanted}, twice the warm-up of {warmup} steps"
         raise PlanError(
             f"update_steps = {fixed.update_steps} is below {limit}",
-            f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it.",
+            f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it anyway.",
         )
     n_problems = request.n_problems or (fits.n_problems if fits.method in FITTED else None)
     limits = Limits(

@@ -160,7 +160,7 @@ class Passport:
             f"{counted(self.group_sizes, 'level')} of n{edge}; {self.seeds_per_cell:.2g} "
             + ("run" if self.seeds_per_cell == 1 else "runs")
             + " per configuration",
-            f"reward between levels of n {self.gain_between_levels:.3f}, noise of one evaluation {self.noise:.3f}",
+            f"difference between levels of n {self.gain_between_levels:.3f}, noise of one evaluation {self.noise:.3f}",
         ]
 
     def ends_note(self, fell: Collection[str]) -> list[Note]:
