@@ -217,7 +217,7 @@ class Forecast(Saved):
             ]
             lines += [
                 *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
-                f"  probability that the fall has begun: {chance_text(self.falling)} by the last evaluation, "
+                f"  probability that a fall has begun: {chance_text(self.falling)} by the last evaluation, "
                 f"{chance_text(self.falling_ahead)} by {multiple(self.ahead[-1].factor)}x",
             ]
         lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]

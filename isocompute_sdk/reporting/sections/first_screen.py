@@ -210,7 +210,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
     elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
-        text, command = f"{text}To write their scripts{_of_runs(material.first)}:", material.first
+        text, command = f"{text}To write the scripts{_of_runs(material.first)}:", material.first
     elif approval.kind == "do-not" and (command := material.going_on):
         text += f"Next, check whether an earlier run should go on{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
