@@ -165,14 +165,14 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
         if checked < trained:
             when = f"at step {checked:,}, unless it is to stop there, what lies ahead"
         # Beside them the answer compares going on with a new run.
-        source, where = (" RUNS", ", with your runs in place of RUNS") if _own_runs(plan) else ("", "")
+        source = f" {_behind(plan)}" if _own_runs(plan) else ""
         words = [
             f"isocompute forecast{source}",
             quote(output_dir),
             *bounds_words(plan.fits),
             f"--remaining {remaining}",
         ]
-        yield f"{when}: {' '.join(words)}{where}"
+        yield f"{when}: {' '.join(words)}{_to_fill_in(plan)}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
@@ -226,8 +226,20 @@ def _tracked(backend: str, options: Mapping[str, object]) -> list[str]:
 
 
 def _own_runs(plan: Plan) -> bool:
-    """Whether a plan was made from runs; it does not know where they lie."""
+    """Whether a plan was made from runs."""
     return plan.verdict.kind != "borrowed"
+
+
+def _behind(plan: Plan) -> str:
+    """What a plan's runs were read from, or a word to fill in."""
+    from isocompute_sdk.reporting.material import Asked, Material
+
+    return Material("plan", Asked(), plan=plan, fits=plan.fits).behind
+
+
+def _to_fill_in(plan: Plan) -> str:
+    """What stands for runs in a command where a plan does not know what they were read from."""
+    return ", with your runs in place of RUNS" if _own_runs(plan) and _behind(plan) == "RUNS" else ""
 
 
 def _not_approved(plan: Plan) -> list[Note]:
@@ -240,8 +252,7 @@ def _not_approved(plan: Plan) -> list[Note]:
     text = f"{approval.label}: {approval.reason}"
     if plan.next_runs is not None and plan.next_runs.runs:
         command = Material("plan", Asked(), plan=plan, fits=plan.fits, plan_file=True).first
-        where = ", with your runs in place of RUNS" if _own_runs(plan) else ""
-        text += f". This prints what to run first: {command}{where}"
+        text += f". This prints what to run first: {command}{_to_fill_in(plan)}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 
 

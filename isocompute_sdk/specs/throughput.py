@@ -24,7 +24,7 @@ NEAR = 1.25
 """Without such batches, seconds are known for batches up to this factor outside the measured ones."""
 MORE_BATCHES = (
     f"To plan in hours, time larger batches, {TRADE_OFF_SPAN:g}x apart or more (isocompute run STUDY.yaml --probe), or "
-    "give --rollouts-per-second and --step-overhead-seconds in place of --throughput."
+    "give --rollouts-per-second (and --step-overhead-seconds) in place of --throughput."
 )
 """What to do if seconds of a batch are unknown."""
 SYSTEM_SHARE = 0.8

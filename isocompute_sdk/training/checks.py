@@ -107,9 +107,9 @@ low_temperature = Rule[Case[Any]](
 )
 evaluation_top_p = Rule[Case[Any]](
     "evaluation.top_p",
-    lambda c: c.evaluation.top_p != c.recipe.top_p,
+    lambda c: c.run.evaluation_top_p != c.recipe.top_p,
     "evaluation.top_p = {evaluation.top_p:g} and recipe.top_p = {recipe.top_p:g}: {c.framework} evaluates with the "
-    "top-p of training. Make both the same.",
+    "top-p of training. Leave evaluation.top_p out.",
 )
 tensor_parallel = Rule[Case[Any]](
     "options.tensor_parallel",

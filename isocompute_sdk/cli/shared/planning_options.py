@@ -105,10 +105,11 @@ class BudgetOptions:
         ),
     ] = None
     step_overhead_seconds: Annotated[
-        float | None, opt.quantity("--step-overhead-seconds", "Seconds per step besides sampling.", _UNITS, least=0)
+        float | None,
+        opt.quantity("--step-overhead-seconds", "Further seconds per step; 0 by default.", _UNITS, least=0),
     ] = None
     rollouts_per_second: Annotated[
-        float | None, opt.quantity("--rollouts-per-second", "Rollouts per second.", _UNITS)
+        float | None, opt.quantity("--rollouts-per-second", "Rollouts per second, sampling and training.", _UNITS)
     ] = None
     tokens_per_rollout: Annotated[
         float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout.", _UNITS)
@@ -199,15 +200,13 @@ class BudgetOptions:
             return speed
         if not given:
             return None
-        needed = ("rollouts_per_second", "step_overhead_seconds")
-        missing = [f"--{name.replace('_', '-')}" for name in needed if name not in given]
-        if 0 < len(missing) < len(needed):
-            have = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        timed = "rollouts_per_second" in given
+        if "step_overhead_seconds" in given and not timed:
             raise SpecError(
-                f"{have} without {' and '.join(missing)}; accepted: both of these, or --throughput FILE",
+                "--step-overhead-seconds without --rollouts-per-second; accepted: both of these, or --throughput FILE",
                 "Give both, or measure the speed: isocompute doctor LOGS --speed --gpus N.",
             )
-        gpus = {"gpus": hardware.gpu_counts[0]} if not missing and "gpus" in hardware.model_fields_set else {}
+        gpus = {"gpus": hardware.gpu_counts[0]} if timed and "gpus" in hardware.model_fields_set else {}
         return Throughput.model_validate({**given, **gpus})
 
 

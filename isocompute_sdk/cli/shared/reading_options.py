@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -169,10 +169,15 @@ class FittingOptions(TableOptions):
             SpecError: an unknown method, or options that only the other method has.
         """
         from isocompute_sdk import api
+        from isocompute_sdk.fitting.fits import Fits, FitsSet
 
         chosen = self.fit_arguments(**settings)
         first = self.metric[0] if self.metric else None
-        return api.fit(self.read(runs, first), **chosen)
+        found = api.fit(self.read(runs, first), **chosen)
+        typed = " ".join(self.sources(runs))
+        if isinstance(found, Fits):
+            return replace(found, read_from=typed)
+        return FitsSet({metric: replace(one, read_from=typed) for metric, one in found.items()})
 
     def fits_of(self, source: Sequence[Path] | None, **settings: Any) -> Fits | FitsSet:
         """Saved fits, or those of runs; arguments and errors as of `fit`."""
