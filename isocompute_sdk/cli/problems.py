@@ -66,7 +66,7 @@ def problems(
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Responses per problem.", rich_help_panel=LABELLED)] = 16,
     temperature: Annotated[
-        float, typer.Option(min=0, help="Sampling temperature; that of training.", rich_help_panel=LABELLED)
+        float, typer.Option(min=0, help="Sampling temperature, the same as in training.", rich_help_panel=LABELLED)
     ] = 0.6,
     max_tokens: Annotated[
         int, typer.Option(min=1, help="Longest response, in tokens.", rich_help_panel=LABELLED)
