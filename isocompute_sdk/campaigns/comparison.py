@@ -103,4 +103,4 @@ def at_check(plan: Plan, outcome: Comparison, runs: RunSet) -> str:
         text += f", expected {approval.expected:.3f}"
     if approval.lowest is None:
         return text
-    return f"{text}; below {approval.lowest:.3f} it was to stop: {'passed' if value >= approval.lowest else 'failed'}"
+    return f"{text}; it was to stop below {approval.lowest:.3f}: {'passed' if value >= approval.lowest else 'failed'}"

@@ -184,9 +184,7 @@ def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
     from isocompute_sdk.training.checks import PLACEHOLDER
 
     if model == PLACEHOLDER:
-        raise SpecError(
-            f"--model {model}; accepted: the name or folder of a model", "For example --model Qwen/Qwen2.5-7B."
-        )
+        raise SpecError(f"--model {model}; accepted: a model's name or folder", "For example --model Qwen/Qwen2.5-7B.")
     return PLACEHOLDER if model is None and plan.model is None and not asked else model
 
 

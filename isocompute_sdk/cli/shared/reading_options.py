@@ -25,9 +25,7 @@ class TableOptions:
 
     set_: Annotated[
         list[str] | None,
-        opt.option(
-            "Set a column missing from the files, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"
-        ),
+        opt.option("Set a missing column, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"),
     ] = None
     rename: Annotated[
         list[str] | None,
