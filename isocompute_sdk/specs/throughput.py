@@ -155,7 +155,7 @@ class Throughput(Spec):
             return None
         measured = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         return (
-            f"seconds per step were measured only at {measured} rollouts per batch, which does not tell those at "
+            f"seconds per step were measured only at {measured} rollouts per batch and are unknown at "
             f"{rollouts_per_batch:,}"
         )
 
