@@ -45,7 +45,7 @@ def status(
         bool, opt.option("Print one JSON document; with --watch one per line.", opt.OUTPUT, "--json")
     ] = False,
 ) -> None:
-    """Show each run's progress and where it runs: GPUs, or the job of Slurm or Ray with its state there.
+    """Show each run's progress and where it runs: its GPUs, or its Slurm or Ray job and the state of that job.
 
     For the folder of a study or campaign it also shows the best n so far with those about equal to it, what pilot, plan
     and evaluations have cost, what is left of the budget, and the time left. --watch fits new measurements at most once

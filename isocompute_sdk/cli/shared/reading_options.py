@@ -195,8 +195,7 @@ class FittingOptions(TableOptions):
         given = [f"--{name.replace('_', '-')}" for name, value in only_paper.items() if value is not None]
         if given and self.method == "surface":
             raise SpecError(
-                f"{', '.join(given)} with --method surface, which uses every evaluation and one family of curves; "
-                "they need --method paper",
+                f"{', '.join(given)} with --method surface, which uses every evaluation and one family of curves",
                 f"Leave {', '.join(given)} out, or add --method paper.",
             )
         metric = self.metric[0] if self.metric and len(self.metric) == 1 else self.metric or None
