@@ -113,9 +113,7 @@ def list_(
         isocompute list sweeps --sweeps my_sweeps
     """
     if kind not in TOPICS:
-        raise SpecError(
-            f"nothing is listed as {kind!r}; accepted: {', '.join(KINDS)}", "For example isocompute list backends."
-        )
+        raise SpecError(f"nothing is listed as {kind!r}; accepted: {', '.join(KINDS)}", "Try isocompute list backends.")
     if kind == "schema" and name is not None:
         say(json_module.dumps(schema_of(name), indent=1))
         return
