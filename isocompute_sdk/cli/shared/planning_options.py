@@ -90,7 +90,7 @@ class BudgetOptions:
     ] = None
     gpus: Annotated[
         str | None,
-        opt.option("GPUs; every batch is a multiple. From several, as in 8,16,32, the plan chooses.", _HARDWARE),
+        opt.option("Number of GPUs; divides every batch. From several (8,16,32) the plan chooses.", _HARDWARE),
     ] = None
     recipe: Annotated[
         str | None,
