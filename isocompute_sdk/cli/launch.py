@@ -125,9 +125,9 @@ def launch(
         return
     told = [
         *_before(loaded, chosen, gpus),
-        *[f"backend not given: {backend}, {'as the runs' if loaded.backend else 'the default'}"] * (given is None),
+        *[f"backend not given: {backend}, {'as in the runs' if loaded.backend else 'the default'}"] * (given is None),
         *_tracked(backend, options),
-        *["recipe where it differs, runs | plan | script:"] * bool(unlike),
+        *["recipe settings that differ, runs | plan | script:"] * bool(unlike),
     ]
     sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
     told += [f"  {name}: {runs} | {planned} | {scripted}" for name, runs, planned, scripted in sides]
@@ -147,8 +147,8 @@ def launch(
     say(carried)
     if save_plan is not None:
         say(f"wrote {save_plan}")
-    say(f"wrote {script}" + (f"; {script} as it was is now {kept}" if kept is not None else ""))
-    beside = ", beside your data and reward file" * (absent is not None)
+    say(f"wrote {script}" + (f"; the old {script} is now {kept}" if kept is not None else ""))
+    beside = ", in the folder of your data and reward file" * (absent is not None)
     for line in [*missing, *_next(chosen, f"{beside}: bash {quote(str(script))}", output_dir)]:
         say(line)
 
@@ -161,9 +161,9 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
     approval, trained = plan.approval, plan.approved_steps
     checked = approval.step if approval is not None and approval.kind == "check" and approval.step else trained
     if rest := plan.update_steps - checked:
-        remaining, when = rest * plan.rollouts_per_batch, "then, whether to go on"
+        remaining, when = rest * plan.rollouts_per_batch, "then, to decide whether to go on"
         if checked < trained:
-            when = f"at step {checked:,}, unless it is to stop there, what lies ahead"
+            when = f"at step {checked:,}, unless you stop there, to see what lies ahead"
         # Beside them the answer compares going on with a new run.
         source = f" {_behind(plan)}" if _own_runs(plan) else ""
         words = [
@@ -184,7 +184,7 @@ def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
     from isocompute_sdk.training.checks import PLACEHOLDER
 
     if model == PLACEHOLDER:
-        raise SpecError(f"--model {model}; accepted: the name or the folder of your model", "--model Qwen/Qwen2.5-7B")
+        raise SpecError(f"--model {model}; accepted: a model's name or folder", "For example --model Qwen/Qwen2.5-7B.")
     return PLACEHOLDER if model is None and plan.model is None and not asked else model
 
 
@@ -222,7 +222,7 @@ def _tracked(backend: str, options: Mapping[str, object]) -> list[str]:
     if not offered or any(options.get(name) for name in offered):
         return []
     ways = " or ".join(f"--option {name}=true" for name in offered)
-    return [f"no tracker is asked for; for one: {ways}"]
+    return [f"no tracker chosen; to add one: {ways}"]
 
 
 def _own_runs(plan: Plan) -> bool:

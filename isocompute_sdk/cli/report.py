@@ -143,9 +143,7 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, plann
     options: dict[str, Any] = {}
     if planning.problems_per_batch is not None:
         if kind not in ("curves", "sensitivity-n"):
-            raise SpecError(
-                f"--problems-per-batch with --figure {kind}; accepted: with curves and sensitivity-n", "Leave it out."
-            )
+            raise SpecError("--problems-per-batch works only with --figure curves and sensitivity-n", "Leave it out.")
         options["problems_per_batch"] = planning.problems_per_batch
     metric = fitting.metric[0] if fitting.metric else None
     first = source[0] if source is not None and len(source) == 1 else None
@@ -155,7 +153,7 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, plann
                 refused = [name for name in opt.changed_options(planning) if name != "--problems-per-batch"]
                 if refused:
                     raise SpecError(
-                        f"--figure of {first} with {', '.join(refused)}; accepted: what is saved, as it is",
+                        f"{', '.join(refused)} with --figure: {first} is drawn as it was saved",
                         "Leave it out, plan again and draw the new plan, or write the page.",
                     )
                 return plots.plot(kept.load(first), kind, **options)

@@ -181,7 +181,7 @@ def unused_fields(case: Case[Any]) -> Iterator[Note]:
     for reason, names in idle.items():
         changed = [name for name in names if getattr(recipe, name) != getattr(preset, name)]
         if changed:
-            message = f"{', '.join(changed)}: without effect, since {reason}. Leave out what has none."
+            message = f"{', '.join(changed)}: no effect, since {reason}. Better left out."
             yield Note("recipe-conflict", "info", message, {"fields": changed})
 
 

@@ -25,7 +25,7 @@ class TableOptions:
 
     set_: Annotated[
         list[str] | None,
-        opt.option("Value that the files do not state, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"),
+        opt.option("Set a missing column, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"),
     ] = None
     rename: Annotated[
         list[str] | None,
@@ -79,7 +79,7 @@ class TableOptions:
             return None
         if refused := opt.changed_options(self):
             raise SpecError(
-                f"{', '.join(refused)} with {source[0]}, which was fitted before; accepted: with runs",
+                f"{', '.join(refused)} with {source[0]}, which is already fitted; accepted: with runs",
                 "Give the runs, or leave the options out.",
             )
         return source[0]
@@ -146,9 +146,9 @@ class FittingOptions(TableOptions):
     method: Annotated[
         str, opt.option("surface (all runs fitted together) or paper (a curve per n, their envelope, a sigmoid).")
     ] = "surface"
-    points: Annotated[str | None, opt.option("records (as the paper; the default) or all (less biased).", PAPER)] = None
+    points: Annotated[str | None, opt.option("records (the paper's; the default) or all (less biased).", PAPER)] = None
     bin_width: Annotated[
-        float | None, opt.option("Reward bin of record-breaking points, share of the range; 0.005.", PAPER)
+        float | None, opt.option("Reward bin of record-breaking points, as a share of the range; 0.005.", PAPER)
     ] = None
     curve: Annotated[str | None, opt.option("auto (the default), saturating_exponential, logistic or hill.", PAPER)] = (
         None
@@ -200,8 +200,7 @@ class FittingOptions(TableOptions):
         given = [f"--{name.replace('_', '-')}" for name, value in only_paper.items() if value is not None]
         if given and self.method == "surface":
             raise SpecError(
-                f"{', '.join(given)} with --method surface, which uses every evaluation and one family of curves; "
-                "accepted: with --method paper",
+                f"{', '.join(given)} with --method surface, which uses every evaluation and one family of curves",
                 f"Leave {', '.join(given)} out, or add --method paper.",
             )
         metric = self.metric[0] if self.metric and len(self.metric) == 1 else self.metric or None
