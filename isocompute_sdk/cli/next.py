@@ -187,6 +187,7 @@ def _answer(
     borrowed: BorrowedOptions,
 ) -> tuple[NextRuns | PilotDesign, Fits | None, Planner]:
     """`NextRuns` from runs, or a `PilotDesign` without any; the fits of the first metric behind it; the planner."""
+    from isocompute_sdk.campaigns.overview import overview
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Planner
     from isocompute_sdk.run_folders import store
@@ -200,6 +201,10 @@ def _answer(
             # Learning rates of one study follow the rule of its recipe, and may differ.
             pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
             fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit(begun[:1])
+            if planning.budget is None and (ran := overview(begun[0])) is not None and ran.left is not None:
+                spent = dict(budget.spent or {})
+                spent["pilot"] = spent.get("pilot", 0.0) + budget.available - ran.left
+                budget = budget.replace(spent=spent)
     elif paths or fitting.map is not None:
         fits = fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)
     if fits is None:
