@@ -134,6 +134,7 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, plann
     """Draw one figure of saved fits or a plan, or of runs: fitted where the figure needs it, planned with a budget."""
     from isocompute_sdk import plots
     from isocompute_sdk.auditing import audit
+    from isocompute_sdk.auditing.result import AUDIT
     from isocompute_sdk.fitting.fits import FITS, Fits
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.planning.plan import DOCUMENT
@@ -157,6 +158,11 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, plann
                         "Leave it out, plan again and draw the new plan, or write the page.",
                     )
                 return plots.plot(kept.load(first), kind, **options)
+        if AUDIT.holds(first):
+            raise SpecError(
+                f"--figure {kind} of the saved audit {first}; accepted: of runs",
+                "Give the files that it was made from.",
+            )
     if kind in AUDITED:
         runs = fitting.read(source, metric)
         pool = tuple(fitting.pool or ())
