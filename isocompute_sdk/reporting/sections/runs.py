@@ -63,7 +63,9 @@ def runs(material: Material) -> Section:
         blocks.append(Missing(text, "isocompute status FOLDER_OF_RUNS --watch"))
     held, trained, probed = (_lines(traces, quantity) for quantity in (REWARD, "train_reward", PROBE))
     beside = probed or trained
-    against = _picture("train-validation", f"{material.metric}: held out and in training (dashed)", held, beside, reward=True)
+    against = _picture(
+        "train-validation", f"{material.metric}: held out and in training (dashed)", held, beside, reward=True
+    )
     drawn = [*_coverage(material, table), *([against] if against and beside else []), *logged]
     if drawn:
         blocks.append(Grid(tuple(drawn)))
