@@ -490,7 +490,7 @@ def _with_header(script: str, plan: Plan, differing: Sequence[Mapping[str, Any]]
         lines.append("")
     if differing:
         wide = max(len(row["name"]) for row in differing)
-        lines += ["Recipe, where it differs (curves and predicted reward are those of the runs): runs | plan | script"]
+        lines += ["Recipe settings that differ (curves and predicted reward are the runs' own): runs | plan | script"]
         lines += [
             f"  {row['name']:<{wide}}  {shown(row['runs'])} | {shown([row['plan']])} | {shown([row['script']])}"
             for row in differing

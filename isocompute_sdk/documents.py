@@ -213,7 +213,7 @@ class Document(Generic[T]):
             digest = body.pop("digest", None)
             if digest != digest_of(body):
                 received = "missing" if digest is None else f"received {show(digest)}"
-                text = f"digest: {received}; expected the content's: the {self.kind} was changed after it was saved"
+                text = f"digest: {received}; expected another: the {self.kind} was changed after it was saved"
                 raise self._wrong(source, text, "digest")
         return self._validated({k: v for k, v in body.items() if k not in (*_ENVELOPE, *self.derived)}, source)
 

@@ -155,7 +155,7 @@ def saving(path: object) -> Generator[Path]:
     except OSError as error:
         raise IsoComputeError(
             f"{str(target)[:200]} cannot be written: {error.strerror or error}",
-            "Give a file in a folder with write permission and room; an existing file is as it was.",
+            "Give a file in a folder with write permission and room; an existing file is unchanged.",
         ) from error
 
 

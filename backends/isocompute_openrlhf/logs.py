@@ -59,7 +59,7 @@ def read_inputs(folder: Path) -> tuple[RunSpec, int, int | None]:
         ) from error
     if request.version != VERSION:
         raise RecordError(
-            f"{path}: the run is of OpenRLHF {request.version}; this release reads {VERSION}",
+            f"{path}: the run used OpenRLHF {request.version}; this release reads {VERSION}",
             "Read its TensorBoard folder instead: `isocompute doctor`.",
         )
     return request.run, request.gpus, n_problems

@@ -53,7 +53,7 @@ def _stop(text: str) -> str:
     texts = _texts(text)
     if not texts or not all(isinstance(one, str) and one for one in texts):
         raise problem(
-            accepted="a text that is not empty, or a JSON list of such texts",
+            accepted="text that is not empty, or a JSON list of such texts",
             hint="""For example stop: '["\\n", "."]'.""",
         )
     return text

@@ -97,7 +97,7 @@ def _sample(asked: Asked, problems: list[Any], kept: Path, chunks: list[dict[str
     for first in range(len(passes), len(problems), CHUNK):
         chunk = prompts.subset(range(first, min(first + CHUNK, len(problems))))
         seed = derive_seed(asked.seed, "label", first)
-        found = evaluate(chunk, sampler, reward, plan, max_tokens=asked.max_tokens, seed=seed)
+        found = evaluate(chunk, sampler, reward, plan, top_p=1.0, max_tokens=asked.max_tokens, seed=seed)
         found.scores.check(f"problems {first + 1} to {first + len(chunk.ids)}", limit=0.0)
         chunks.append({"first": first, "passes": found.pass_counts, "truncated": found.metrics["truncated_share"]})
         append_line(kept, json.dumps(chunks[-1]), durable=True)

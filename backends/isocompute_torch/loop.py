@@ -160,11 +160,18 @@ class Measured:
 
 
 def evaluate(
-    prompts: PromptSet, sampler: Sampler, reward: RewardPool, plan: Evaluation, *, max_tokens: int, seed: int
+    prompts: PromptSet,
+    sampler: Sampler,
+    reward: RewardPool,
+    plan: Evaluation,
+    *,
+    top_p: float,
+    max_tokens: int,
+    seed: int,
 ) -> Measured:
     """Sample `plan.samples` responses to each problem and score them."""
     samples = sampler.sample(
-        prompts.ids, plan.samples, temperature=plan.temperature, top_p=plan.top_p, max_tokens=max_tokens, seed=seed
+        prompts.ids, plan.samples, temperature=plan.temperature, top_p=top_p, max_tokens=max_tokens, seed=seed
     )
     scores = reward.score(prompts.calls(samples), seed=seed)
     reward_PN = np.array(scores.rewards).reshape(-1, plan.samples)
@@ -338,6 +345,7 @@ class Loop:
             self.parts.sampler,
             self.parts.reward,
             run.evaluation,
+            top_p=run.evaluation_top_p,
             max_tokens=run.recipe.max_response_tokens,
             seed=derive_seed(run.seed, purpose, step),
         )

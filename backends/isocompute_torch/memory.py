@@ -259,7 +259,7 @@ def _refuse_what_cannot_fit(needed: Needed, tokens: int, memory: Memory, name: s
         f"device has {memory.total / GIB:.0f} GiB, of which {memory.most / GIB:.0f} are for it",
         f"About {needed.parameters * memory.most / peak / 1e9:.1f} billion parameters fit here with this recipe. Lower "
         "recipe.max_response_tokens or options.max_tokens_per_micro_batch, set recipe.kl_coef to 0 (no reference "
-        "model), or take the backend openrlhf, verl or trl, which share a model between GPUs. The built-in runner is "
+        "model), or use the backend openrlhf, verl or trl, which share a model between GPUs. The built-in runner is "
         "for models of about 0.5 to 3 billion parameters on one GPU.",
     )
 
@@ -284,6 +284,6 @@ def _share(options: TorchOptions, needed: Needed, memory: Memory) -> float:
     if share * memory.total < needed.sampling:
         raise InputError(
             f"vLLM needs {needed.sampling / GIB:.1f} GiB beside the trainer; {max(left, 0.0) / GIB:.1f} GiB are free",
-            "Set options.sampler to torch, or take a smaller model.",
+            "Set options.sampler to torch, or use a smaller model.",
         )
     return share

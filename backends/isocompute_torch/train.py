@@ -142,7 +142,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
     if is_out_of_memory(error):
         return (
             f"out of memory with the smallest micro-batches: {error}. Lower options.sampling_batch, "
-            "recipe.max_response_tokens or options.vllm_memory_share, or take a smaller model.",
+            "recipe.max_response_tokens or options.vllm_memory_share, or use a smaller model.",
             FAILED,
         )
     return f"unexpected {name}: {error}", FAILED
@@ -155,7 +155,7 @@ def _is_finished(configuration: Configuration) -> bool:
     asked = configuration.run.update_steps
     if done > asked:
         raise InputError(
-            f"{configuration.folder} holds {done} steps of a run that is now asked for update_steps = {asked}",
+            f"{configuration.folder} holds {done} steps of a run whose update_steps is now {asked}",
             "Runs can be made longer, not shorter: restore the length, or use another output_dir.",
         )
     ended = bool(records) and records[-1]["kind"] == "end" and records[-1]["status"] == "finished"

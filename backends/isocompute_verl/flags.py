@@ -255,7 +255,7 @@ FLAGS = (
             Flag("trainer.validation_data_dir", Place("validation/{attempt}")),
             plan(f"{VALIDATION}.n", "evaluation.samples"),
             plan(f"{VALIDATION}.temperature", "evaluation.temperature"),
-            plan(f"{VALIDATION}.top_p", "evaluation.top_p"),
+            plan(f"{VALIDATION}.top_p", "run.evaluation_top_p"),
             plan(f"{VALIDATION}.do_sample", lambda c: c.evaluation.temperature > 0),
         ),
     ),

@@ -45,7 +45,7 @@ print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None)
 """Prints the packages that are not there."""
 NOTHING_LEARNED = "nothing-learned"
 """Code of the note that makes a finished run no success."""
-AGAIN = "Run the study again, by the same command: finished runs are kept, the others resume from their checkpoints."
+AGAIN = "Run the study again with the same command: finished runs are kept, the others resume from their checkpoints."
 """What to do after any end of a controller."""
 EARLY_UPDATES = 50
 """Logged updates without any gradient after which a run that goes on counts as learning nothing."""

@@ -59,7 +59,7 @@ class Comparison(Saved):
             verdict = f"inside the interval ({error})"
         else:
             side = "above" if self.error > 0 else "below"
-            verdict = f"{side} the interval ({error}); 80 % intervals miss one in five, more far beyond the data"
+            verdict = f"{side} the interval ({error}); 80 % intervals miss 1 run in 5, more far beyond the data"
         return (
             f"predicted {self.metric} {self.predicted:.3f} (80 % interval of one run {self.low:.3f} to "
             f"{self.high:.3f}), measured {self.measured:.3f}: {verdict}"
@@ -103,4 +103,4 @@ def at_check(plan: Plan, outcome: Comparison, runs: RunSet) -> str:
         text += f", expected {approval.expected:.3f}"
     if approval.lowest is None:
         return text
-    return f"{text}; below {approval.lowest:.3f} it was to stop: {'passed' if value >= approval.lowest else 'failed'}"
+    return f"{text}; it was to stop below {approval.lowest:.3f}: {'passed' if value >= approval.lowest else 'failed'}"

@@ -418,7 +418,7 @@ class DesignedPilot:
         ]
         stopped = [run.run_id for run in now if run.stopped is not None]
         what = (
-            f"{', '.join(stopped)} cannot be the best there and are stopped" if stopped else "all may still be the best"
+            f"stopped {', '.join(stopped)}, which cannot be the best there" if stopped else "all may still be the best"
         )
         reason = f"interim look, judged at the plan's {target:,.0f} rollouts: {what}"
         self._save(taken, "look", reason, now, looks=last.looks[1:], target=target)
@@ -431,4 +431,4 @@ class DesignedPilot:
             if run.stopped is None:
                 path.unlink(missing_ok=True)
             elif folder.is_dir() and not path.exists():
-                write_text(path, f"chance to be the best at the target {run.stopped:.1%}\n")
+                write_text(path, f"{run.stopped:.1%} chance of being the best at the target\n")

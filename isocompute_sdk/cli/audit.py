@@ -64,6 +64,6 @@ def audit(
     if found.next_budget is not None and len(found.groups) == 1:
         budget = short(found.next_budget)
         asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", f"--budget {budget}")
-        say(f"whether another run is worth its cost before spending {budget} rollouts: {asked}")
+        say(f"to see whether another run is worth its cost before spending {budget} rollouts: {asked}")
     for path in written:
         say(f"wrote {path}")

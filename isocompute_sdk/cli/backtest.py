@@ -90,7 +90,7 @@ def backtest(
         say(line)
     if isinstance(source, RunSet):
         say(
-            "`isocompute fit` prints another backtest: the first third of all runs predicts their last evaluations, "
+            "`isocompute fit` prints another backtest: the first third of each run predicts its last evaluations, "
             "without what follows a fall."
         )
     if csv is not None:

@@ -71,10 +71,10 @@ def doctor(
     Ends with `ready`, a `question` or `not usable`, and the next command to run. Unreadable files are listed too;
     if no file can be read, the exit code is 1. Runs of one group may be pooled.
 
-    With --output all runs that can be read become one table, with a warning about others. Logs do not hold n and B_p:
-    they come from the configuration saved beside a log, or from --set. For runs with odd names, --output map.yaml
-    collects what files say, with evidence: answer and confirm it once, then read everything with --map. With --speed
-    the runs become a file for --throughput.
+    With --output all runs that can be read become one table, with a warning about the others. Logs do not hold n and
+    B_p: they come from the configuration saved beside a log, or from --set. For runs with odd names, --output map.yaml
+    collects what the files say, with evidence: fill it in once, then read everything with --map. With --speed the
+    speed of the runs becomes a file for --throughput.
 
     Examples:
         isocompute doctor logs
@@ -94,14 +94,14 @@ def doctor(
     reading.refuse_both(paths, "`isocompute doctor runs/`")
     if speed:
         if gpus is None:
-            raise SpecError("--speed without --gpus; logs do not say on how many GPUs they ran", "Add --gpus N.")
+            raise SpecError("--speed without --gpus; logs do not say how many GPUs the runs had", "Add --gpus N.")
         save_speed(reading.read(paths, reading.metric), gpus, seconds, usd_per_gpu_hour, output, json=json)
         return
     for option, value in (("--seconds", seconds), ("--gpus", gpus), ("--usd-per-gpu-hour", usd_per_gpu_hour)):
         if value is not None:
-            raise SpecError(f"{option} {value}; accepted: with --speed", "Add --speed.")
+            raise SpecError(f"{option} works only with --speed", "Add --speed.")
     if where and output is None:
-        raise SpecError(f"--where {where[0]}; accepted: with --output", "Add --output runs.parquet.")
+        raise SpecError("--where works only with --output", "Add --output runs.parquet.")
     if output is not None:
         _convert(paths or [], output, where, reading, json)
         return

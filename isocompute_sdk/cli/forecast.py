@@ -37,7 +37,7 @@ class RestOptions:
         int | None, opt.count("--remaining", "Rollouts that remain, e.g. 2M. Compares ways to spend them.", _REST)
     ] = None
     follow: Annotated[
-        str | None, opt.option("Option whose commands to print; by default the best.", _REST, "--follow")
+        str | None, opt.option("Option to print commands for; by default the best.", _REST, "--follow")
     ] = None
     plan: Annotated[Path, opt.option("Where to save the plan that the commands use.", _REST, "--plan")] = Path(
         "replan-plan.json"
@@ -60,7 +60,7 @@ def forecast(
     run: Annotated[
         str | None,
         opt.option(
-            "Run to forecast; by default every run, and with --remaining the one of the last path.", None, "--run"
+            "Run to forecast; by default every run, or with --remaining the one in the last path.", None, "--run"
         ),
     ] = None,
     checkpoints: opt.Checkpoints = None,
@@ -80,12 +80,12 @@ def forecast(
 
     One run is enough, but says nothing about another n, and cannot foresee a second rise or a fall that begins later.
     Without validation rewards the training reward is forecast, with a warning. More than four runs get a line each,
-    first those that should not go on as they are.
+    starting with those that should not go on as they are.
 
     With --remaining the answer is what to do with the rest of a run's budget: where trouble began, the last healthy
-    checkpoint on disk, what is sunk, and each option with its predicted rewards: go on; roll back with KL term and
-    entropy bonus on (easy sets) or off (hard sets); halve the learning rate; stop; where the logs hold runs of several
-    n, a new run by the plan for what is left. Each says whether its effect was measured in the paper, seen in your
+    checkpoint on disk, the sunk cost, and each option with its predicted rewards: go on; roll back with KL term and
+    entropy bonus on (easy sets) or off (hard sets); halve the learning rate; stop; if the logs hold runs of several n,
+    a new run planned for what is left. Each says whether its effect was measured in the paper, seen in your
     data, or is a guess. The commands of the best one are printed.
 
     Examples:
@@ -108,7 +108,7 @@ def forecast(
         raise SpecError(f"--to {to!r}; accepted: a multiple of the run's compute", "For example --to 4x.")
     settings: dict[str, Any] = {"to": float(typed[1]), "bounds": bounds, "level": level, "rng": seed}
     if rest.remaining is None and (refused := changed_options(rest)):
-        raise SpecError(f"{refused[0]}; accepted: with --remaining", "Add --remaining 2M.")
+        raise SpecError(f"{refused[0]} works only with --remaining", "Add --remaining 2M.")
     left_out: dict[str, str] = {}
     runs, sweep = _read(logs, reading, eval_set, bounds, seed, left_out)
     saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])

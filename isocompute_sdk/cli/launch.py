@@ -125,9 +125,9 @@ def launch(
         return
     told = [
         *_before(loaded, chosen, gpus),
-        *[f"backend not given: {backend}, {'as the runs' if loaded.backend else 'the default'}"] * (given is None),
+        *[f"backend not given: {backend}, {'as in the runs' if loaded.backend else 'the default'}"] * (given is None),
         *_tracked(backend, options),
-        *["recipe where it differs, runs | plan | script:"] * bool(unlike),
+        *["recipe settings that differ, runs | plan | script:"] * bool(unlike),
     ]
     sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
     told += [f"  {name}: {runs} | {planned} | {scripted}" for name, runs, planned, scripted in sides]
@@ -147,8 +147,8 @@ def launch(
     say(carried)
     if save_plan is not None:
         say(f"wrote {save_plan}")
-    say(f"wrote {script}" + (f"; {script} as it was is now {kept}" if kept is not None else ""))
-    beside = ", beside your data and reward file" * (absent is not None)
+    say(f"wrote {script}" + (f"; the old {script} is now {kept}" if kept is not None else ""))
+    beside = ", in the folder of your data and reward file" * (absent is not None)
     for line in [*missing, *_next(chosen, f"{beside}: bash {quote(str(script))}", output_dir)]:
         say(line)
 
@@ -161,18 +161,18 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
     approval, trained = plan.approval, plan.approved_steps
     checked = approval.step if approval is not None and approval.kind == "check" and approval.step else trained
     if rest := plan.update_steps - checked:
-        remaining, when = rest * plan.rollouts_per_batch, "then, whether to go on"
+        remaining, when = rest * plan.rollouts_per_batch, "then, to decide whether to go on"
         if checked < trained:
-            when = f"at step {checked:,}, unless it is to stop there, what lies ahead"
+            when = f"at step {checked:,}, unless you stop there, to see what lies ahead"
         # Beside them the answer compares going on with a new run.
-        source, where = (" RUNS", ", with your runs in place of RUNS") if _own_runs(plan) else ("", "")
+        source = f" {_behind(plan)}" if _own_runs(plan) else ""
         words = [
             f"isocompute forecast{source}",
             quote(output_dir),
             *bounds_words(plan.fits),
             f"--remaining {remaining}",
         ]
-        yield f"{when}: {' '.join(words)}{where}"
+        yield f"{when}: {' '.join(words)}{_to_fill_in(plan)}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
@@ -184,7 +184,7 @@ def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
     from isocompute_sdk.training.checks import PLACEHOLDER
 
     if model == PLACEHOLDER:
-        raise SpecError(f"--model {model}; accepted: the name or the folder of your model", "--model Qwen/Qwen2.5-7B")
+        raise SpecError(f"--model {model}; accepted: a model's name or folder", "For example --model Qwen/Qwen2.5-7B.")
     return PLACEHOLDER if model is None and plan.model is None and not asked else model
 
 
@@ -222,12 +222,24 @@ def _tracked(backend: str, options: Mapping[str, object]) -> list[str]:
     if not offered or any(options.get(name) for name in offered):
         return []
     ways = " or ".join(f"--option {name}=true" for name in offered)
-    return [f"no tracker is asked for; for one: {ways}"]
+    return [f"no tracker chosen; to add one: {ways}"]
 
 
 def _own_runs(plan: Plan) -> bool:
-    """Whether a plan was made from runs; it does not know where they lie."""
+    """Whether a plan was made from runs."""
     return plan.verdict.kind != "borrowed"
+
+
+def _behind(plan: Plan) -> str:
+    """What a plan's runs were read from, or a word to fill in."""
+    from isocompute_sdk.reporting.material import Asked, Material
+
+    return Material("plan", Asked(), plan=plan, fits=plan.fits).behind
+
+
+def _to_fill_in(plan: Plan) -> str:
+    """What stands for runs in a command where a plan does not know what they were read from."""
+    return ", with your runs in place of RUNS" if _own_runs(plan) and _behind(plan) == "RUNS" else ""
 
 
 def _not_approved(plan: Plan) -> list[Note]:
@@ -240,8 +252,7 @@ def _not_approved(plan: Plan) -> list[Note]:
     text = f"{approval.label}: {approval.reason}"
     if plan.next_runs is not None and plan.next_runs.runs:
         command = Material("plan", Asked(), plan=plan, fits=plan.fits, plan_file=True).first
-        where = ", with your runs in place of RUNS" if _own_runs(plan) else ""
-        text += f". This prints what to run first: {command}{where}"
+        text += f". This prints what to run first: {command}{_to_fill_in(plan)}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 
 

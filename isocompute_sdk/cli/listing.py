@@ -94,8 +94,8 @@ def list_(
 ) -> None:
     """List what ships with the package or is installed beside it, or show one item in full.
 
-    `list schema NAME` prints a JSON schema, so that an editor checks and completes a YAML file. With --sweeps, a folder
-    of sweeps of the same form joins those of the package: NAME.csv with one row per evaluation (run_id, group_size,
+    `list schema NAME` prints a JSON schema, so that an editor checks and completes a YAML file. --sweeps adds a folder
+    of sweeps in the form of those of the package: NAME.csv with one row per evaluation (run_id, group_size,
     problems_per_batch, seed, rollouts and a column per metric) beside NAME.yaml with title, source, licence, model,
     data, algorithm, differs, read, family, group and metrics.
 
@@ -113,7 +113,7 @@ def list_(
         isocompute list sweeps --sweeps my_sweeps
     """
     if kind not in TOPICS:
-        raise SpecError(f"nothing is listed as {kind!r}; accepted: {', '.join(KINDS)}", "isocompute list backends")
+        raise SpecError(f"nothing is listed as {kind!r}; accepted: {', '.join(KINDS)}", "Try isocompute list backends.")
     if kind == "schema" and name is not None:
         say(json_module.dumps(schema_of(name), indent=1))
         return

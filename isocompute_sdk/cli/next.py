@@ -45,7 +45,7 @@ def next_runs(
     *,
     source: Annotated[
         list[Path] | None,
-        typer.Argument(help="Runs (tables or logs), saved fits (JSON), or a study (YAML). Nothing: design a pilot."),
+        typer.Argument(help="Runs (tables or logs), saved fits (JSON), or a study (YAML). None: design a pilot."),
     ] = None,
     slots: Annotated[
         int, typer.Option(help="Runs that can train at the same time; does not affect a designed pilot.", min=1)
@@ -94,7 +94,7 @@ def next_runs(
             "commands that make these runs are printed.",
         )
     if (paths or fitting.map is not None) and (refused := changed_options(borrowed)):
-        raise SpecError(f"{refused[0]} with runs; accepted: without any, to design a pilot", f"Leave out {refused[0]}.")
+        raise SpecError(f"{refused[0]} works only without runs, to design a pilot", f"Leave out {refused[0]}.")
     found, fits, planner = _answer(paths, study, budget, slots, fitting, planning, borrowed)
     first = found if isinstance(found, NextRuns) else found.first
     if output is not None:
@@ -114,7 +114,7 @@ def next_runs(
             model = planning.model or (None if fits is None else fits.model)
             lines = [*_scripts(first, budget, paths, checkpoints or (), fits, fitting, typed, model)]
             if further := filled(going_on(plan), typed.words):
-                lines.append(f"or, whether a run so far should go on: {further}")
+                lines.append(f"or, to see whether a run should go on: {further}")
         else:
             lines = _without_runs(plan, typed)
     for line in lines:
@@ -187,6 +187,7 @@ def _answer(
     borrowed: BorrowedOptions,
 ) -> tuple[NextRuns | PilotDesign, Fits | None, Planner]:
     """`NextRuns` from runs, or a `PilotDesign` without any; the fits of the first metric behind it; the planner."""
+    from isocompute_sdk.campaigns.overview import overview
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Planner
     from isocompute_sdk.run_folders import store
@@ -200,6 +201,10 @@ def _answer(
             # Learning rates of one study follow the rule of its recipe, and may differ.
             pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
             fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit(begun[:1])
+            if planning.budget is None and (ran := overview(begun[0])) is not None and ran.left is not None:
+                spent = dict(budget.spent or {})
+                spent["pilot"] = spent.get("pilot", 0.0) + budget.available - ran.left
+                budget = budget.replace(spent=spent)
     elif paths or fitting.map is not None:
         fits = fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)
     if fits is None:

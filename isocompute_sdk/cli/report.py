@@ -134,6 +134,7 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, plann
     """Draw one figure of saved fits or a plan, or of runs: fitted where the figure needs it, planned with a budget."""
     from isocompute_sdk import plots
     from isocompute_sdk.auditing import audit
+    from isocompute_sdk.auditing.result import AUDIT
     from isocompute_sdk.fitting.fits import FITS, Fits
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.planning.plan import DOCUMENT
@@ -143,9 +144,7 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, plann
     options: dict[str, Any] = {}
     if planning.problems_per_batch is not None:
         if kind not in ("curves", "sensitivity-n"):
-            raise SpecError(
-                f"--problems-per-batch with --figure {kind}; accepted: with curves and sensitivity-n", "Leave it out."
-            )
+            raise SpecError("--problems-per-batch works only with --figure curves and sensitivity-n", "Leave it out.")
         options["problems_per_batch"] = planning.problems_per_batch
     metric = fitting.metric[0] if fitting.metric else None
     first = source[0] if source is not None and len(source) == 1 else None
@@ -155,10 +154,15 @@ def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, plann
                 refused = [name for name in opt.changed_options(planning) if name != "--problems-per-batch"]
                 if refused:
                     raise SpecError(
-                        f"--figure of {first} with {', '.join(refused)}; accepted: what is saved, as it is",
+                        f"{', '.join(refused)} with --figure: {first} is drawn as it was saved",
                         "Leave it out, plan again and draw the new plan, or write the page.",
                     )
                 return plots.plot(kept.load(first), kind, **options)
+        if AUDIT.holds(first):
+            raise SpecError(
+                f"--figure {kind} of the saved audit {first}; accepted: of runs",
+                "Give the files that it was made from.",
+            )
     if kind in AUDITED:
         runs = fitting.read(source, metric)
         pool = tuple(fitting.pool or ())

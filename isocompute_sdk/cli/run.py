@@ -83,11 +83,11 @@ def run(
     loaded = load_study(study)
     if probing.probe:
         if refused := [name for name, on in (("--only", only), ("--detach", detach), ("--against", against)) if on]:
-            raise SpecError(f"{refused[0]} with --probe; accepted: with a sweep or campaign", "Leave it out.")
+            raise SpecError(f"{refused[0]} does not work with --probe", "Leave it out.")
         probe(loaded, probing, prepare_only=prepare, json=json)
         return
     if refused := changed_options(probing):
-        raise SpecError(f"{refused[0]}; accepted: with --probe", "Add --probe, or leave it out.")
+        raise SpecError(f"{refused[0]} works only with --probe", "Add --probe, or leave it out.")
     if prepare or dry_run:
         _prepare(study, loaded, only or [], write=not dry_run, json=json)
         return
@@ -97,7 +97,7 @@ def run(
 
         if only:
             raise SpecError(
-                f"--only {only[0]}: the runs of {study} are chosen as it goes; accepted: with a sweep",
+                f"--only works only with a sweep; the runs of {study} are chosen as it goes",
                 "Leave it out.",
             )
         run_campaign(loaded, starter, against, detach=detach, json=json)

@@ -45,7 +45,7 @@ def status(
         bool, opt.option("Print one JSON document; with --watch one per line.", opt.OUTPUT, "--json")
     ] = False,
 ) -> None:
-    """Show each run's progress and where it runs: GPUs, or the job of Slurm or Ray with its state there.
+    """Show each run's progress and where it runs: its GPUs, or its Slurm or Ray job and the state of that job.
 
     For the folder of a study or campaign it also shows the best n so far with those about equal to it, what pilot, plan
     and evaluations have cost, what is left of the budget, and the time left. --watch fits new measurements at most once
@@ -58,7 +58,7 @@ def status(
     nothing in a log is executed; for pipes use 'sh -c "..."'. A failed command gets the alert again at the next
     two checks.
 
-    Unreadable runs are reported last, with exit code 1; at the end of --watch and --once also a failed command.
+    Unreadable runs are reported last, with exit code 1; at the end of --watch and --once, so is a failed command.
 
     Examples:
         isocompute status runs/quick
@@ -92,7 +92,7 @@ def status(
             follow_logs(watcher, json=json)
         return
     if refused := [*changed_options(alerts), *["--interval"] * (interval is not None)]:
-        raise SpecError(f"{refused[0]}; accepted: with --watch", "Add --watch.")
+        raise SpecError(f"{refused[0]} works only with --watch", "Add --watch.")
     if not folders or folder is None:
         _of_logs(logs, reading, nothing, json)
     else:
@@ -183,7 +183,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     if unsized := runs_without_sizes(runs):
         unknown = joined(list(dict.fromkeys(name for names in unsized.values() for name in names)))
         command = " ".join(["isocompute doctor", *reading.sources(paths)])
-        say(printable(f"C is unknown: nothing says {unknown} of {counted(len(unsized), 'run')}; what may: {command}"))
+        say(printable(f"C is unknown: {counted(len(unsized), 'run')} without {unknown}; to look for them: {command}"))
 
 
 def _flat(runs: RunSet, rows: Sequence[Mapping[str, Any]]) -> dict[str, Note]:

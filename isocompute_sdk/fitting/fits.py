@@ -113,6 +113,8 @@ class Fits(Saved):
     """Runs behind the fit in `RunSet.to_dict` form; None for published laws and the fits inside a plan."""
     reached: Reached | None = field(default=None, repr=False)
     """The best that they reached, where `runs` were left out."""
+    read_from: str = ""
+    """Files of the runs with the options of reading, as typed; empty if they were not read by a command."""
 
     def __post_init__(self) -> None:
         if not self.bounds[0] < self.bounds[1]:

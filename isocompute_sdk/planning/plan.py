@@ -201,6 +201,17 @@ class Plan(Sized, Saved):
         return all(one is None or "gpus" not in one.model_fields_set for one in stated)
 
     @property
+    def overhead_assumed(self) -> bool:
+        """Whether seconds are in proportion to rollouts because nobody said what a step costs besides."""
+        speed = self.throughput
+        return (
+            speed is not None
+            and speed.measured is None
+            and speed.rollouts_per_second is not None
+            and "step_overhead_seconds" not in speed.model_fields_set
+        )
+
+    @property
     def gains_nothing(self) -> bool:
         """Whether it is predicted to reach, as rewards are shown, less than `Tolerances.small` above a run so far."""
         return self.gain is not None and self.gain.shown < self.tolerances.small
@@ -548,6 +559,8 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {counted(plan.gpus, 'GPU')}"]
     if plan.gpus_assumed:
         together[0] += " (assumed: --gpus (hardware=))"
+    if plan.overhead_assumed:
+        together[0] += " (assumed in proportion to rollouts: --step-overhead-seconds)"
     evaluations = amount_text(plan.breakdown["evaluation"]["gpu_hours"], "gpu_hours")
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
     return [("in total", f"{text}; evaluations ({evaluations}) included")]

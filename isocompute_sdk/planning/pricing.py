@@ -62,7 +62,7 @@ WORDS = {
     "usd_per_gpu_hour": "the price of a GPU-hour",
 }
 """Parts of a throughput, as an error names them."""
-TIMED_IN_SHELL = f"Add --rollouts-per-second and --step-overhead-seconds, {_MEASURE}."
+TIMED_IN_SHELL = f"Add --rollouts-per-second, {_MEASURE}."
 """What to do at a command line without a throughput."""
 
 
@@ -130,7 +130,7 @@ class Pricing:
         if not missing:
             return
         speed = "rollouts_per_second" in missing
-        flags = [f"--{name.replace('_', '-')}" for name in [*missing, *(["step_overhead_seconds"] if speed else [])]]
+        flags = [f"--{name.replace('_', '-')}" for name in missing]
         named = "; the name of a GPU says no speed" if speed and budget.gpus is not None else ""
         raise PlanError(
             f"{what} needs {' and '.join(WORDS[name] for name in missing)}, which neither you nor the runs give{named}",

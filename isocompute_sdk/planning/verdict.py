@@ -26,11 +26,8 @@ ABOVE = 0.25
 """Share of the draws in which the octave above the grid is ahead by more than equal from which n is not decided."""
 STOP = 0.1
 """Largest probability that any n gains more than equal from the rest of a budget which a plan stops short of."""
-CHECK_AT, LAST = 2.0, 0.1
-"""Multiple of the largest compute that was run at which a plan is checked first, and the share of its steps that a
-check leaves at least: a plan that leaves less at the first needs none."""
-NO_CHECK = multiple(CHECK_AT / (1.0 - LAST))
-"""Multiple of the largest run, as shown, up to which a plan needs no check."""
+CHECK_AT = 2.0
+"""Multiple of the largest compute that was run at which a plan that goes beyond it is checked first."""
 DOUBTS = {
     "outlying-evaluations": "many evaluations lie far from their neighbours",
     "outlying-run": "runs disagree",
@@ -194,7 +191,7 @@ def worth_of(doubling: Estimate, tolerances: Tolerances) -> Worth:
 
 
 def approval_of(plan: Plan) -> Approval:
-    """No where something speaks against it; else with a check on the way, if one leaves `LAST` of the steps.
+    """No where something speaks against it; else with a check on the way, if it goes beyond `CHECK_AT`.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
     pass. Without one, beyond `FAR`, and where its n was not run (then half of it at most), the plan is approved up to
@@ -222,13 +219,13 @@ def _by_reach(plan: Plan, fits: Fits, far: float) -> Approval:
     where = "" if reach == far else f" at n = {nearest.group_size}{'' if was_run else ', the nearest that was run'}"
     cost = f"the whole plan costs {multiple(reach)} x the largest run{where}"
     shares, at = list[float](), CHECK_AT
-    while at <= (1.0 - LAST) * min(reach, times):
+    while at < min(reach, times):
         shares.append(at / times)
         at *= 2.0
     if not was_run:
         cost, shares = f"n = {plan.group_size} was not run; {cost}", [min([0.5, *shares])]
     if not shares:
-        return Approval("approve", f"{cost}; plans of up to {NO_CHECK} x need no check")
+        return Approval("approve", f"{cost}; plans of up to {CHECK_AT:g} x need no check")
     checks = [Approval("check", cost, *_check(plan, share)) for share in shares]
     if far > FAR:
         return _part(plan, checks[0])
@@ -293,7 +290,7 @@ def _past_fall(plan: Plan, fits: Fits) -> Approval | None:
     ]
     best, told = min(found, default=(np.inf, ""))
     share = CHECK_AT * best / plan.rollouts
-    if share > 1.0 - LAST:
+    if share >= 1.0:
         return None
     reason = f"{told} after C = {short(best)}; what is expected holds if that does not happen again"
     return _part(plan, Approval("check", reason, *_check(plan, share)))

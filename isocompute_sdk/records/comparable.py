@@ -64,10 +64,10 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
     rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
     raise FitError(
         f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
-        f"Fit them apart (runs.filter({differing[0]}=...)), or {say}: pool={pooled!r}."
+        f"Fit them separately (runs.filter({differing[0]}=...)), or {say}: pool={pooled!r}."
         + (rule if differing == ("learning_rate",) else ""),
     ).in_shell(
-        f"Fit them apart ({part}), or {say}: "
+        f"Fit them separately ({part}), or {say}: "
         f"{' '.join(f'--pool {name}' for name in pooled)}." + (rule if differing == ("learning_rate",) else "")
     )
 
@@ -135,7 +135,7 @@ def confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
                     "group-size-confounded",
                     "warning",
                     f"{name} changes together with the group size ({pairs}): what looks like an effect of n may be "
-                    f"one of {name}. Runs with one n at two values would tell them apart.",
+                    f"an effect of {name}. Runs with one n and two values of it would tell them apart.",
                     {"field": name, "values": {str(n): sorted(map(repr, v)) for n, v in values.items()}},
                 )
             )
@@ -170,9 +170,9 @@ def unlike_at_start(start: Mapping[str, float], noise: float) -> list[Note]:
             "context-taken-for-granted",
             "warning",
             f"rewards at step 0 differ by more than noise ({shown}): these runs began from different models or were "
-            "evaluated differently, and their curves do not belong on one frontier. Fit them apart: isocompute doctor "
-            f"RUNS {kept} --output part.parquet (isocompute audit RUNS "
-            "does so for every group), or say that it does not matter: --pool model.",
+            "evaluated differently, and their curves do not belong on one frontier. Fit them separately: isocompute "
+            f"doctor RUNS {kept} --output part.parquet (isocompute audit RUNS does so for every group), or say that "
+            "it does not matter: --pool model.",
             {"fields": ["model"], "runs": sorted(run for part in parts[1:] for run in part), "groups": parts},
         )
     ]

@@ -92,7 +92,7 @@ class DifficultySplit:
             if count > available:
                 largest = min(int(len(self[name].train_P) / share) for name, share in shares.items())
                 raise SpecError(
-                    f"a mixture of {size} needs {count} {band} problems, but {available} are there for training",
+                    f"a mixture of {size} needs {count} {band} problems, but only {available} are left for training",
                     f"Set size to at most {largest}, or give {band} a smaller share.",
                 )
         held_out = min(int(len(self[band].validation_P) / share) for band, share in shares.items())
@@ -176,7 +176,7 @@ def _notes_on_samples(passes_P: IntArray, samples: int) -> list[Note]:
         parts.append(
             f"{zeros} problems have no pass in {samples} samples; whether they are extremely hard (none in "
             f"{EXTREMELY_HARD_SAMPLES}) is unknown: a pass rate of {upper:.1%} still gives such a count "
-            f"in 5 % of cases. They stay in hard; draw {EXTREMELY_HARD_SAMPLES} samples for them to tell."
+            f"in 5 % of cases. They stay in hard; draw {EXTREMELY_HARD_SAMPLES} samples of each to find out."
         )
         data |= {"problems": zeros, "pass_rate_upper_95": upper}
     return [Note("pass-rates-coarse", "warning", " ".join(parts), data)] if parts else []
@@ -201,7 +201,7 @@ def _notes_on_sizes(
     }
     if thin:
         listed = ", ".join(f"{band} {count}" for band, count in thin.items())
-        message = f"Bands too small to hold out {validation} validation problems, half of each instead: {listed}."
+        message = f"Bands too small to hold out {validation} validation problems; half of each is held out: {listed}."
         notes.append(Note("validation-set-small", "warning", message, {"validation": validation, **thin}))
     return notes
 

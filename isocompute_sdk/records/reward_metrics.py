@@ -202,7 +202,7 @@ def bounds_option(values: Array) -> str:
     return "--bounds LOW HIGH" if usual is None else "--bounds {:g} {:g}".format(*usual)
 
 
-ONE_SCALE = "Write all on one scale: shares times 100 are percent. Or leave some out."
+ONE_SCALE = "Put all on one scale (a share times 100 is a percentage), or leave some out."
 """What to do about `two_scales`."""
 
 
@@ -220,7 +220,7 @@ def two_scales(metric: str, rewards: Iterable[tuple[str, Array]]) -> tuple[str, 
     percent = [run for run, top, middle in largest if middle > 1.0 and LOOKS_PERCENT < top <= 100.0]
     if not (shares and percent):
         return None
-    return f"{metric}: {listed(shares, 4)} look like shares of 1, {listed(percent, 4)} like percent", shares
+    return f"{metric}: {listed(shares, 4)} look like shares of 1, {listed(percent, 4)} like percentages", shares
 
 
 def likely_range(values: Array) -> tuple[float, float]:
@@ -462,7 +462,7 @@ def _in_every_step(frame: pl.DataFrame) -> bool:
 def _taken_for(column: str, meant: str) -> Note:
     """That a column whose name does not say what it measures was taken for the training reward, or an evaluation."""
     training = meant == TRAIN_REWARD
-    message = f"column {column!r} does not say what it measures and is taken for " + (
+    message = f"column {column!r} does not say what it measures and is read as " + (
         f"the training reward. If it is an evaluation, name it: --rename {column}=avg@4 (rename= in Python)."
         if training
         else f"an evaluation, {USUAL_METRIC}. Name it with --metric (metric= in Python); if it is the training reward, "

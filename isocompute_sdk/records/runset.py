@@ -443,8 +443,8 @@ def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
         "For different runs, give each its own run_id or a context field such as train_data=...; for the "
         'same run read again, pass on_duplicate="last".',
     ).in_shell(
-        "For different runs, give each its own run_id or a context field; of the same run read again, give one of the "
-        "files."
+        "For different runs, give each its own run_id or a context field; for the same run read again, give only one "
+        "of the files."
     )
 
 

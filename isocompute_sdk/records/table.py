@@ -103,8 +103,8 @@ def _without_repeats(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
 def sizes_note(runs: Sequence[str], unknown: Sequence[str]) -> Note:
     """That runs were read without n or B_p."""
     message = (
-        f"{', '.join(runs[:5])}{', ...' if len(runs) > 5 else ''}: no file states {' and '.join(unknown)}; 1 "
-        "is used instead, and rollouts are unknown. A fit needs it."
+        f"{', '.join(runs[:5])}{', ...' if len(runs) > 5 else ''}: no file states {' and '.join(unknown)}, which "
+        "a fit needs; 1 is used instead, and rollouts are unknown."
     )
     return Note("sizes-unknown", "warning", message, {"runs": list(runs), "columns": list(unknown)})
 
@@ -127,10 +127,10 @@ def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataF
     import polars as pl
 
     if frame["run_id"].null_count() == frame.height:
-        require(frame["group_size"], source, "Give every row its group size, or a run_id that shares it.")
+        require(frame["group_size"], source, "Give the group size in every row, or in one row of every run_id.")
         frame = _peak_rate(frame.with_columns(pl.col("seed").fill_null(0)), [*N_AND_BP, "seed"])
         return frame.with_columns(_default_ids(frame, prefix))
-    require(frame["run_id"], source, "Give every row its run_id, or none.")
+    require(frame["run_id"], source, "Give a run_id in every row, or in none.")
     frame = fill_runs(_peak_rate(frame, ["run_id"]), source)
     require(frame["group_size"], source, "Give the run its group size in at least one row.")
     return frame
@@ -203,8 +203,8 @@ def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -
         raise RecordError(
             f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
             f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
-            "Give the two parts different run_ids: they are different runs. If n or B_p changed in mid-run, give "
-            "rollouts (C) in place of steps, which go on counting through the change.",
+            "Give the two parts different run_ids: they are different runs. If n or B_p changed mid-run, give "
+            "rollouts (C), which stay right across the change, in place of steps.",
         )
 
 
@@ -276,7 +276,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     as_given = as_mapping(given)
     table = {name.strip(): values for name, values in as_given.items()}
     if len(table) < len(as_given):
-        raise RecordError(f"columns appear twice, apart from blanks: {', '.join(as_given)}", "Rename or remove one.")
+        raise RecordError(f"columns whose names differ only in spaces: {', '.join(as_given)}", "Rename or remove one.")
     ignored = {name.strip() for name in options.ignore}
     rename = {name.strip(): new.strip() for name, new in options.rename.items()}
     for name in (*rename, *ignored):
@@ -318,7 +318,7 @@ def _told(written: Mapping[str, str]) -> tuple[Note, ...]:
     if batch != schema.COUNTED_DIFFERENTLY or written.get("group_size") not in schema.OTHER_COUNTS:
         return ()
     message = (
-        f"column {batch} is taken for problems per batch, as veRL counts; beside {written['group_size']} it may count "
+        f"column {batch} is read as problems per batch, as veRL counts; beside {written['group_size']} it may count "
         f"rollouts, as in TRL and OpenRLHF. If so, rename it to rollouts_per_batch: --rename "
         f"{batch}=rollouts_per_batch."
     )

@@ -146,6 +146,11 @@ class Material:
         return self.source or ("" if mapped else "RUNS")
 
     @property
+    def behind(self) -> str:
+        """What the runs behind fits and plans were read from, as typed, or a word to fill in."""
+        return (self.fits is not None and self.fits.read_from) or "RUNS"
+
+    @property
     def advice(self) -> str:
         """What to do about the problem, with these runs in its command."""
         return self.remedy.replace("isocompute doctor RUNS", f"isocompute doctor {self.typed}")
@@ -159,10 +164,10 @@ class Material:
         option = "--budget 3M" if budget is None else budget_option(budget)
         return self._with_others(option) if self.runs is None else self.asking(option, *self.mends)
 
-    def _with_others(self, *options: str, command: str = "allocate", source: str = "RUNS") -> str:
+    def _with_others(self, *options: str, command: str = "allocate", source: str = "") -> str:
         """A command about runs that the source does not hold, with what it says of their metric and of speed."""
         known = self.audit if self.fits is None else self.fits
-        words = [f"isocompute {command}", source]
+        words = [f"isocompute {command}", source or self.behind]
         if known is not None and (self.fits is None or self.fits.method in FITTED):
             words += [f"--metric {quote(known.metric)}", *bounds_words(known)]
             words += [] if known.eval_set is None else [f"--eval-set {quote(known.eval_set)}"]
@@ -208,7 +213,7 @@ class Material:
             words += [word] * kept
         if self.runs is None and self.fits is not None:
             words = [f"--metric {quote(self.fits.metric)}", *bounds_words(self.fits)]
-        source = "RUNS" if self.runs is None else self.typed
+        source = self.behind if self.runs is None else self.typed
         return going_on(self.plan).replace("RUNS", " ".join(word for word in (source, *words) if word))
 
     def instead(self, option: str) -> str:

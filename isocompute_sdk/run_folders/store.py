@@ -479,7 +479,7 @@ def unmeasured(folder: Path) -> tuple[str, str]:
             f"failed before its first update: {why}",
             f"Correct that and start it again; see {_log(folder) or OUTPUT}.",
         )
-    return "has not measured anything yet", "Wait for its first update; the console in its folder says what happens."
+    return "has not measured anything yet", "Wait for its first update; its console log says what is happening."
 
 
 def _opening(folder: Path) -> Mapping[str, Any]:

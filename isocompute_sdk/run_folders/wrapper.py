@@ -90,7 +90,7 @@ def _begin(folder: Path, attempt: int, lock: int | None) -> dict[str, Any] | int
             if lock is None:
                 os.close(held)
         if time.monotonic() > deadline:
-            _say(f"another attempt has had {folder} for {PATIENCE_SECONDS:.0f} s")
+            _say(f"another attempt has been using {folder} for {PATIENCE_SECONDS:.0f} s")
             return BUSY
         asked = signal.sigtimedwait(_ASKED, 0.5)
         if asked is not None:

@@ -60,11 +60,11 @@ def hours_until(text: str, now: datetime | None = None) -> float:
                 end = datetime.combine(date.fromisoformat(text.strip()), END_OF_DAY)
     except ValueError:
         raise problem(
-            accepted="hours, or a text such as '36h', '3 days', 'Friday', 'Friday 09:00', '2026-12-04 09:00'"
+            accepted="hours, or text such as '36h', '3 days', 'Friday', 'Friday 09:00', '2026-12-04 09:00'"
         ) from None
     hours = (end.astimezone() - now).total_seconds() / 3600.0
     if hours <= 0:
-        raise problem(message=f"received {show(text)}, which is past; now: {now:%A %Y-%m-%d %H:%M}")
+        raise problem(message=f"received {show(text)}, which has passed; now: {now:%A %Y-%m-%d %H:%M}")
     return math.floor(hours * 100) / 100
 
 
@@ -74,7 +74,7 @@ def _deadline(value: Any, info: ValidationInfo) -> Any:
     hours = hours_until(value)
     if info.context == IN_FILE and _SPAN.fullmatch(value) is None:
         raise problem(
-            message=f"received {show(value)}; accepted in a file: hours, or a text such as '36h' or '3 days', since a "
+            message=f"received {show(value)}; accepted in a file: hours, or text such as '36h' or '3 days', since a "
             "file is read again at every start, when fewer hours are left",
             hint=f"Write {hours:g}, the hours from now.",
         )
@@ -130,7 +130,7 @@ class Budget(Spec):
             received = " and ".join(f"{unit}={getattr(self, unit):g}" for unit in given) or "none of them"
             raise problem(
                 message=f"received {received}; accepted: exactly one of {', '.join(UNITS)}",
-                hint="Keep the unit that really limits you; deadline_hours may stand beside it.",
+                hint="Keep the unit that really limits you; deadline_hours may be given as well.",
             )
         if self.amount <= self.committed:
             raise problem(
@@ -231,7 +231,7 @@ def _short_form(value: object) -> dict[str, object]:
         return {"rollouts": value}
     if written is None:
         raise problem(
-            accepted="a number of rollouts, or a text such as '3M', '500 GPU-hours on 8xH100', '2B tokens', '$2000'",
+            accepted="a number of rollouts, or text such as '3M', '500 GPU-hours on 8xH100', '2B tokens', '$2000'",
             hint=_EXAMPLES,
         )
     word = re.sub(r"[ -]+", "_", written["unit"].lower()) if written["unit"] else "rollouts"

@@ -103,8 +103,8 @@ class Evaluation(Spec):
     """Responses sampled per problem, k; metrics up to avg@k, best@k and worst@k follow."""
     temperature: Annotated[float, Number(ge=0)] = 0.6
     """Sampling temperature; 0 is greedy decoding."""
-    top_p: Annotated[float, Number(gt=0, le=1)] = 1.0
-    """Nucleus sampling mass; 1 samples from the whole distribution."""
+    top_p: Annotated[float, Number(gt=0, le=1)] | None = None
+    """Nucleus sampling mass; 1 samples from the whole distribution. None: as in training."""
     n_problems: Annotated[Count | None, in_unit("problems")] = 300
     """Validation problems used: the first ones of the validation file. None: all of them."""
 
@@ -170,6 +170,11 @@ class RunSpec(Sized, Spec):
     def learning_rate(self) -> float:
         """Learning rate after warm-up, by the recipe's rule for this batch."""
         return self.recipe.learning_rate(self.rollouts_per_batch)
+
+    @property
+    def evaluation_top_p(self) -> float:
+        """Nucleus sampling mass of evaluations."""
+        return self.recipe.top_p if self.evaluation.top_p is None else self.evaluation.top_p
 
     def context(self) -> dict[str, str | int | float | None]:
         """Columns and context fields that all records of this run share, under the names of `RunSet`."""

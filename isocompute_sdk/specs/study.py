@@ -121,7 +121,7 @@ class Supervision(Spec):
     hung_after_steps: Annotated[Quantity | None, in_unit("times the longest step")] = 20.0
     """A run is hung if it records nothing for this multiple of its longest time between two records. None: never."""
     hung_after_minutes: Annotated[Quantity, in_unit("minutes")] = 60.0
-    """The least silence of a hung run, which covers start-up and long evaluations."""
+    """Shortest silence that counts as hung; it must cover start-up and long evaluations."""
     max_hours: Annotated[Quantity | None, in_unit("hours")] = None
     """Wall-clock limit of one attempt at a run. None: no limit."""
     retries: Annotated[int, Number(whole=True, ge=0), in_unit("attempts")] = 2
@@ -240,7 +240,7 @@ class Study(Spec):
     """Grid of pilot runs. None: no pilot runs."""
     runs: tuple[Allocation, ...] = ()
     """Single pilot runs beside the sweep, as `isocompute next` writes them; one with the n, B_p and seed of a run of
-    the sweep replaces its length."""
+    the sweep sets its length."""
     pilot: Pilot | None = None
     """`auto`: the budget pays for a pilot whose runs are chosen while it goes on, then for the planned run; `sweep` is
     not used. None: `sweep`, or `auto` in a study with a budget and no sweep."""

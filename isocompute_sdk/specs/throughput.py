@@ -24,7 +24,7 @@ NEAR = 1.25
 """Without such batches, seconds are known for batches up to this factor outside the measured ones."""
 MORE_BATCHES = (
     f"To plan in hours, time larger batches, {TRADE_OFF_SPAN:g}x apart or more (isocompute run STUDY.yaml --probe), or "
-    "give --rollouts-per-second and --step-overhead-seconds in place of --throughput."
+    "give --rollouts-per-second (and --step-overhead-seconds) in place of --throughput."
 )
 """What to do if seconds of a batch are unknown."""
 SYSTEM_SHARE = 0.8
@@ -155,7 +155,7 @@ class Throughput(Spec):
             return None
         measured = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         return (
-            f"seconds per step were measured at {measured} rollouts per batch only, which does not give those of "
+            f"seconds per step were measured only at {measured} rollouts per batch and are unknown at "
             f"{rollouts_per_batch:,}"
         )
 
@@ -169,9 +169,9 @@ class Throughput(Spec):
             return self
         if self.gpu_exponent is None:
             raise SpecError(
-                f"gpu_exponent is not known: speed is known with gpus = {self.gpus} only, not with {gpus}",
-                f"Plan with --gpus {self.gpus} and no other number in the budget, correct gpus if others were timed, "
-                "or add --gpu-exponent, 1 for ideal scaling (gpu_exponent=): two measured numbers of GPUs give it.",
+                f"gpu_exponent is not known: speed is known only for gpus = {self.gpus}, not for {gpus}",
+                f"Plan with --gpus {self.gpus} and no other number in the budget, correct gpus if another was timed, "
+                "or add --gpu-exponent (gpu_exponent=): 1 for ideal scaling, or as measured at two numbers of GPUs.",
             )
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second
@@ -286,7 +286,7 @@ class Throughput(Spec):
         knee, seen = self.system_batch_size, self.measured
         if knee is None:
             need = "larger batches" if seen is not None and seen.rate_is_limit else "batches at least 4x apart"
-            return f"unknown: needs {need}; seconds are known near the measured B only"
+            return f"unknown: needs {need}; seconds are known only near the measured B"
         inside = seen is None or seen.rollouts_per_batch[0] / 2 <= knee <= 2 * seen.rollouts_per_batch[-1]
         where = "" if inside else "; outside the measured batches"
         return f"about {knee:,.0f} rollouts per batch (80 % of the largest speed{where})"

@@ -402,7 +402,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | Non
     if steps.is_empty():
         raise FitError(
             f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
-            "Log seconds per step, name the metric: --seconds (seconds=), or measure: isocompute run STUDY --probe.",
+            "Log seconds per step, name them with --seconds (seconds=), or measure: isocompute run STUDY --probe.",
         )
     bad = steps.filter(~(pl.col("seconds") > 0))
     if not bad.is_empty():

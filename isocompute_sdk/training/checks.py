@@ -107,9 +107,9 @@ low_temperature = Rule[Case[Any]](
 )
 evaluation_top_p = Rule[Case[Any]](
     "evaluation.top_p",
-    lambda c: c.evaluation.top_p != c.recipe.top_p,
+    lambda c: c.run.evaluation_top_p != c.recipe.top_p,
     "evaluation.top_p = {evaluation.top_p:g} and recipe.top_p = {recipe.top_p:g}: {c.framework} evaluates with the "
-    "top-p of training. Make both the same.",
+    "top-p of training. Leave evaluation.top_p out.",
 )
 tensor_parallel = Rule[Case[Any]](
     "options.tensor_parallel",
@@ -181,7 +181,7 @@ def unused_fields(case: Case[Any]) -> Iterator[Note]:
     for reason, names in idle.items():
         changed = [name for name in names if getattr(recipe, name) != getattr(preset, name)]
         if changed:
-            message = f"{', '.join(changed)}: without effect, since {reason}. Leave out what has none."
+            message = f"{', '.join(changed)}: no effect, since {reason}. Better left out."
             yield Note("recipe-conflict", "info", message, {"fields": changed})
 
 

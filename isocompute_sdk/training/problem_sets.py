@@ -108,7 +108,7 @@ def _saved(name: str, made: Any, entry: dict[str, Any]) -> dict[str, Any]:
     if not same:
         raise BackendError(
             f"generator {name!r}: its scorer does not work on problems that were saved as JSON",
-            "Take another generator; this one can only be scored in the process that drew the problem.",
+            "Use another generator; this one can only be scored in the process that drew the problem.",
         )
     return saved
 
@@ -278,10 +278,10 @@ def _answer(row: Mapping[str, Any], key: str | None) -> Any:
 def _value(row: Mapping[str, Any], key: str | None, usual: tuple[str, ...], what: str) -> Any:
     present = [name for name in ((key,) if key is not None else usual) if row.get(name) is not None]
     if len(present) != 1:
-        found = f"{len(present)} of them ({', '.join(present)})" if present else "none of them"
+        found = f"{len(present)} ({', '.join(present)})" if present else "none"
         wanted = repr(key) if key is not None else ", ".join(usual)
         raise BackendError(
-            f"a row holds {found}, of {wanted}, for the {what}; its keys are {', '.join(map(str, row))}",
+            f"a row has {found} of the keys for the {what} ({wanted}); its keys are {', '.join(map(str, row))}",
             f"Name the key with --{what}-key.",
         )
     return row[present[0]]

@@ -37,7 +37,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"recipe": {"zero_variance_filter_kl": True}}, "recipe.zero_variance_filter_kl"),
         ({"recipe": {"zero_variance_filter_entropy": True}}, "recipe.zero_variance_filter_entropy"),
         ({"recipe": {"temperature": 0.001}}, "recipe.temperature"),
-        ({"recipe": {"top_p": 0.9}}, "evaluation.top_p"),
+        ({"evaluation": Evaluation(top_p=0.9)}, "evaluation.top_p"),
         ({"hardware": Hardware(gpus=8), "options": {"nodes": 3}}, "options.nodes"),
         ({"hardware": Hardware(gpus=12), "group_size": 12}, "options.nodes"),
         ({"options": {"dynamic_batch": False, "max_tokens_per_gpu": 9}}, "options.max_tokens_per_gpu"),
@@ -89,7 +89,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
 }
 UNPAIRED = {"kl_coef": 1e-3, "entropy_coef": 1e-3, "kl_estimator": "k1"}
-TOP_P = {"recipe": {"top_p": 0.9}, "evaluation": Evaluation(top_p=0.9)}
+TOP_P = {"recipe": {"top_p": 0.9}}
 EVERY_NOTE: list[tuple[dict[str, Any], str, str]] = [
     ({"problems_per_batch": 16}, "below-problems-floor", "warning"),
     ({"update_steps": 5}, "few-update-steps", "warning"),

@@ -251,7 +251,7 @@ class LocalExecutor(Executor):
         seen = ", ".join(gpu.token for gpu in self.gpus) or "none"
         source = "" if stated is None else f" ({VARIABLE}={stated})"
         return BackendError(
-            f"a run needs {counted(needs.gpus, 'GPU')}, by {needs.source}; visible here: {seen}{source}",
+            f"a run needs {counted(needs.gpus, 'GPU')} ({needs.source}); visible here: {seen}{source}",
             f"Change {needs.source} in the study, make more GPUs visible through {VARIABLE}, or run the study on a "
             f"machine with {counted(needs.gpus, 'GPU')}.",
         )

@@ -194,7 +194,7 @@ class RayEngine(Engine):
         if not fits:
             on = f" on each of {needs.nodes} nodes" if needs.nodes > 1 else ""
             raise BackendError(
-                f"a run needs {counted(gpus, 'GPU')}, by {needs.source}, and {counted(cpus, 'core')}{on}; {has}",
+                f"a run needs {counted(gpus, 'GPU')} ({needs.source}) and {counted(cpus, 'core')}{on}; {has}",
                 f"Change {needs.source} or executor.cpus in the study, or add nodes to the cluster.",
             )
 

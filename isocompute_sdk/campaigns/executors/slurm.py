@@ -108,7 +108,7 @@ class SlurmSpec(ExecutorSpec):
     partition: Text | None = None
     """Partition. None: the default one."""
     time: Annotated[str | int, AfterValidator(_time)] | None = None
-    """Time limit of a job: minutes, `HH:MM:SS` or `D-HH:MM:SS`. A run that meets it goes on in another job, from its
+    """Time limit of a job: minutes, `HH:MM:SS` or `D-HH:MM:SS`. A run that reaches it goes on in another job, from its
     checkpoint. None: the limit of the partition."""
     account: Text | None = None
     """Account to charge. None: the default one."""
@@ -245,13 +245,13 @@ class SlurmEngine(Engine):
         own = self.spec
         if needs.nodes > 1:
             raise BackendError(
-                f"a run needs {needs.nodes} nodes, by {needs.source}; accepted: one node per Slurm job",
+                f"a run needs {needs.nodes} nodes ({needs.source}); accepted: one node per Slurm job",
                 "Start a Ray cluster on several nodes and run the study with executor: ray.",
             )
         given = own.gpus_per_node
         if given is not None and given < needs.gpus and not (needs.or_cpu and given == 0):
             raise BackendError(
-                f"a run needs {counted(needs.gpus, 'GPU')}, by {needs.source}; executor.gpus_per_node is {given}",
+                f"a run needs {counted(needs.gpus, 'GPU')} ({needs.source}); executor.gpus_per_node is {given}",
                 f"Change {needs.source} or executor.gpus_per_node in the study.",
             )
         resources = self._resources(needs)
@@ -262,7 +262,7 @@ class SlurmEngine(Engine):
         if own.time is not None and limit is not None and minutes_of(own.time) > limit:
             raise BackendError(
                 f"executor.time = {own.time} is longer than the partition's limit of {limit:g} minutes",
-                "Give a shorter time (a run that meets its limit goes on in another job), or another partition.",
+                "Give a shorter time (a run that reaches its limit goes on in another job), or another partition.",
             )
 
     def _fits_a_node_on_leave(self, needs: Needs) -> bool:

@@ -254,12 +254,12 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         train = f"isocompute launch {quote(str(saved))}{backend}{model_option(plan.model)}{gpus}"
     further = filled(going_on(plan), typed.words)
     if plan.approval is None or plan.approval.kind != "do-not":
-        return [f"next: {train}", *[f"or, whether a run so far should go on instead: {further}"] * bool(further)]
+        return [f"next: {train}", *[f"or, to see whether a run should go on instead: {further}"] * bool(further)]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []
     if further:
-        lines.append(f"{'or' if first else 'next'}, whether a run so far should go on: {further}")
+        lines.append(f"{'or' if first else 'next'}, to see whether a run should go on: {further}")
     if (other := instead(plan)) is not None:
         what, option = other
         return [*lines, f"{'or' if lines else 'next'}, {what}: {typed.instead(option)}"]

@@ -83,7 +83,7 @@ def follow_study(folder: Path, watcher: Watcher, interval: float, *, json: bool)
                     break
                 time.sleep(interval)
     except KeyboardInterrupt:
-        print("stopped watching; runs go on", file=sys.stderr)
+        print("stopped watching; the runs go on", file=sys.stderr)
     if watcher.undelivered:
         raise SystemExit(1)
 
@@ -192,7 +192,7 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
 def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
     from isocompute_sdk.planning.pricing import bare
 
-    idle = "no controller is running" + ("" if found.done else "; `isocompute run` with its study file goes on")
+    idle = "no controller is running" + ("" if found.done else "; `isocompute run` with its study file resumes it")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {printable(found.stage)}; {who}"
     if best is not None:
@@ -208,8 +208,8 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
         yield f"left: {bare(found.left, budget.unit)} of {budget}{part}"
     if found.seconds_left is not None:
         whole = found.seconds_of_budget
-        more = "" if whole is None else f"; whole budget at this speed {duration(whole)}"
-        yield f"time left: runs {duration(found.seconds_left)}{more}"
+        more = "" if whole is None else f", whole budget at this speed {duration(whole)}"
+        yield f"time left: these runs {duration(found.seconds_left)}{more}"
 
 
 def amounts(spent: Cost) -> str:
@@ -266,7 +266,7 @@ def _describe(status: RunStatus, width: int) -> str:
     if best is not None:
         noise = " (the largest of several noisy values, so above the true one)"
         if best.reported is not None:
-            noise = f" ({best.reported:.3f} on samples that did not choose it)"
+            noise = f" ({best.reported:.3f} on samples not used to choose it)"
         state += f"; highest evaluation {best.metric} {best.reward:.3f}{noise} at step {best.step:,}: {best.checkpoint}"
     n, problems = or_unknown(status.group_size), or_unknown(status.problems_per_batch)
     return (

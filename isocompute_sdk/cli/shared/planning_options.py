@@ -38,7 +38,7 @@ class BorrowedOptions:
 
     published: Annotated[str | None, opt.option("Name of a published law; see `isocompute list published`.")] = None
     prior: Annotated[
-        bool, opt.option("The prior over all published laws (the default of other models).", None, "--prior")
+        bool, opt.option("The prior over all published laws (the default for other models).", None, "--prior")
     ] = False
 
     def law(self, model: str | None, recipe: str | None) -> Fits:
@@ -90,7 +90,7 @@ class BudgetOptions:
     ] = None
     gpus: Annotated[
         str | None,
-        opt.option("GPUs; batches are multiples of it. Several, as in 8,16,32: the plan chooses.", _HARDWARE),
+        opt.option("Number of GPUs; divides every batch. From several (8,16,32) the plan chooses.", _HARDWARE),
     ] = None
     recipe: Annotated[
         str | None,
@@ -105,16 +105,17 @@ class BudgetOptions:
         ),
     ] = None
     step_overhead_seconds: Annotated[
-        float | None, opt.quantity("--step-overhead-seconds", "Seconds per step besides sampling.", _UNITS, least=0)
+        float | None,
+        opt.quantity("--step-overhead-seconds", "Further seconds per step; 0 by default.", _UNITS, least=0),
     ] = None
     rollouts_per_second: Annotated[
-        float | None, opt.quantity("--rollouts-per-second", "Rollouts per second.", _UNITS)
+        float | None, opt.quantity("--rollouts-per-second", "Rollouts per second, sampling and training.", _UNITS)
     ] = None
     tokens_per_rollout: Annotated[
         float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout.", _UNITS)
     ] = None
     usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
-    gpu_exponent: Annotated[float | None, opt.option("Exponent of speed in GPUs; 1 is ideal.", _UNITS)] = None
+    gpu_exponent: Annotated[float | None, opt.option("Speed grows as GPUs to this power; 1 is ideal.", _UNITS)] = None
     throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
     evaluation: Annotated[str | None, opt.option("Evaluation to pay for: problems x samples, e.g. 300x4.", _UNITS)] = (
         None
@@ -199,15 +200,13 @@ class BudgetOptions:
             return speed
         if not given:
             return None
-        needed = ("rollouts_per_second", "step_overhead_seconds")
-        missing = [f"--{name.replace('_', '-')}" for name in needed if name not in given]
-        if 0 < len(missing) < len(needed):
-            have = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        timed = "rollouts_per_second" in given
+        if "step_overhead_seconds" in given and not timed:
             raise SpecError(
-                f"{have} without {' and '.join(missing)}; accepted: both of these, or --throughput FILE",
+                "--step-overhead-seconds without --rollouts-per-second; accepted: both of these, or --throughput FILE",
                 "Give both, or measure the speed: isocompute doctor LOGS --speed --gpus N.",
             )
-        gpus = {"gpus": hardware.gpu_counts[0]} if not missing and "gpus" in hardware.model_fields_set else {}
+        gpus = {"gpus": hardware.gpu_counts[0]} if timed and "gpus" in hardware.model_fields_set else {}
         return Throughput.model_validate({**given, **gpus})
 
 
@@ -239,7 +238,7 @@ class PlanningOptions(BudgetOptions):
             raise SpecError(f"received {joined(asked)}; accepted: one question at a time", "Ask them one by one.")
         for option, value in (("--equal", self.equal), ("--reference", self.reference)):
             if value is not None and self.compare is None:
-                raise SpecError(f"{option} {value}; accepted: with --compare", "Add --compare n=16,bp=32.")
+                raise SpecError(f"{option} works only with --compare", "Add --compare n=16,bp=32.")
         if (self.budget is None) == (self.for_reward is None):
             received = "neither --budget nor" if self.budget is None else "both --budget and"
             raise SpecError(

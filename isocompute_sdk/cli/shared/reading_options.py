@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +25,7 @@ class TableOptions:
 
     set_: Annotated[
         list[str] | None,
-        opt.option("Value that the files do not state, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"),
+        opt.option("Set a missing column, e.g. --set problems_per_batch=32; repeatable.", PANEL, "--set"),
     ] = None
     rename: Annotated[
         list[str] | None,
@@ -79,7 +79,7 @@ class TableOptions:
             return None
         if refused := opt.changed_options(self):
             raise SpecError(
-                f"{', '.join(refused)} with {source[0]}, which was fitted before; accepted: with runs",
+                f"{', '.join(refused)} with {source[0]}, which is already fitted; accepted: with runs",
                 "Give the runs, or leave the options out.",
             )
         return source[0]
@@ -146,9 +146,9 @@ class FittingOptions(TableOptions):
     method: Annotated[
         str, opt.option("surface (all runs fitted together) or paper (a curve per n, their envelope, a sigmoid).")
     ] = "surface"
-    points: Annotated[str | None, opt.option("records (as the paper; the default) or all (less biased).", PAPER)] = None
+    points: Annotated[str | None, opt.option("records (the paper's; the default) or all (less biased).", PAPER)] = None
     bin_width: Annotated[
-        float | None, opt.option("Reward bin of record-breaking points, share of the range; 0.005.", PAPER)
+        float | None, opt.option("Reward bin of record-breaking points, as a share of the range; 0.005.", PAPER)
     ] = None
     curve: Annotated[str | None, opt.option("auto (the default), saturating_exponential, logistic or hill.", PAPER)] = (
         None
@@ -169,10 +169,15 @@ class FittingOptions(TableOptions):
             SpecError: an unknown method, or options that only the other method has.
         """
         from isocompute_sdk import api
+        from isocompute_sdk.fitting.fits import Fits, FitsSet
 
         chosen = self.fit_arguments(**settings)
         first = self.metric[0] if self.metric else None
-        return api.fit(self.read(runs, first), **chosen)
+        found = api.fit(self.read(runs, first), **chosen)
+        typed = " ".join(self.sources(runs))
+        if isinstance(found, Fits):
+            return replace(found, read_from=typed)
+        return FitsSet({metric: replace(one, read_from=typed) for metric, one in found.items()})
 
     def fits_of(self, source: Sequence[Path] | None, **settings: Any) -> Fits | FitsSet:
         """Saved fits, or those of runs; arguments and errors as of `fit`."""
@@ -195,8 +200,7 @@ class FittingOptions(TableOptions):
         given = [f"--{name.replace('_', '-')}" for name, value in only_paper.items() if value is not None]
         if given and self.method == "surface":
             raise SpecError(
-                f"{', '.join(given)} with --method surface, which uses every evaluation and one family of curves; "
-                "accepted: with --method paper",
+                f"{', '.join(given)} with --method surface, which uses every evaluation and one family of curves",
                 f"Leave {', '.join(given)} out, or add --method paper.",
             )
         metric = self.metric[0] if self.metric and len(self.metric) == 1 else self.metric or None

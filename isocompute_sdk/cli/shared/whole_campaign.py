@@ -124,7 +124,7 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     say()
     say(outcome.comparison.summary())
     if checked := at_check(outcome.plan, outcome.comparison, store.read_journals(campaign.root)):
-        say(f"{checked}. A campaign spends the budget of its study, past a check too.")
+        say(f"{checked}. A campaign spends its whole budget and does not stop at a check.")
     found = overview(campaign.root)
     if found is not None:
         say(

@@ -11,7 +11,7 @@ from isocompute_sdk.planning.next_runs import named
 from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes, limits
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import samples_per_evaluation
-from isocompute_sdk.planning.verdict import NO_CHECK
+from isocompute_sdk.planning.verdict import CHECK_AT
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
@@ -142,8 +142,8 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
         ),
         "check": (
             "Approve with a check",
-            f"if the plan costs more than {NO_CHECK} x the largest run at its n: stop if the evaluation named measures "
-            "less than is said there, as one run in ten does by chance",
+            f"if the plan costs more than {CHECK_AT:g} x the largest run at its n: stop if the evaluation named "
+            "measures less than is said there, as one run in ten does by chance",
         ),
         "part": (
             "Approve up to a step",
@@ -252,7 +252,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {whole[unit]}{share}".removesuffix("; "))
     ]
     if plan.wall_hours is None or plan.gpu_hours is None:
-        missing = "add --rollouts-per-second, --step-overhead-seconds and --gpus; for dollars --usd-per-gpu-hour"
+        missing = "add --rollouts-per-second and --gpus; for dollars --usd-per-gpu-hour"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
     gpus = f"{whole['wall_hours']}{counted(plan.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
     if plan.budget.deadline_hours is not None:
@@ -397,6 +397,8 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         settings.insert(0, rate)
     if plan.gpus_assumed and plan.wall_hours is not None:
         settings.append(f"{counted(plan.gpus, 'GPU')} (give yours with --gpus NUMBER)")
+    if plan.overhead_assumed:
+        settings.append("seconds in proportion to rollouts (give the rest of a step with --step-overhead-seconds)")
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     known = plan.passport

@@ -36,7 +36,9 @@ def test_an_evaluation_counts_passes_per_problem(
     problems = [Problem(str(i), "1+1=", answer) for i, answer in enumerate(["yes", "no", "x"])]
     prompts = PromptSet.encode(chosen.codec, problems, max_tokens=10, name="validation")
     with RewardPool("reward.py") as reward:
-        measured = evaluate(prompts, TorchSampler(chosen), reward, Evaluation(samples=4), max_tokens=3, seed=1)
+        measured = evaluate(
+            prompts, TorchSampler(chosen), reward, Evaluation(samples=4), top_p=1.0, max_tokens=3, seed=1
+        )
     assert measured.pass_counts == [4, 0, 0]
     assert measured.sample_counts == [4, 4, 0]
     assert measured.zero_pass_share == pytest.approx(2 / 3)

@@ -157,7 +157,7 @@ REFUSED = (
     "audit ok.csv --bounds 5 6",
     "audit ok.csv --bounds LOW HIGH",
     "doctor --speed ok.csv --gpus 8 --usd-per-gpu-hour nan",
-    "plan --budget 3M --rollouts-per-second 60",
+    "plan --budget 3M --step-overhead-seconds 25",
     "plan --budget 100 --output plan.json",
     "next --budget 3M --output next.yaml",
     "next --budget 10",

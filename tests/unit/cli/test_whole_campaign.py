@@ -59,6 +59,8 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert "best n so far: n = " in status
     watched = isocompute("status", "runs/auto", "--watch")
     assert "left: " in watched.stdout
+    # What was trained is spent.
+    assert isocompute("next", "study.yaml").returncode == 1
     asked = ok(
         isocompute(
             "allocate",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,19 +14,22 @@ import polars as pl
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk import Fits, Hardware, Plan, PlanError, Planner, RunSet
+from isocompute_sdk import Audit, Fits, Hardware, Plan, PlanError, Planner, RunSet
+from isocompute_sdk.health.findings import FALLS
 from isocompute_sdk.planning.plan import best_sizes
 from isocompute_sdk.reporting.material import Asked, gather
 from tests.parameters import few
 from tests.unit.sweeps import Make, later_and_higher, noisy, simulated
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def shown(reward: float) -> float:
     return round(reward, 3)
 
 
-def check_sweep(seed: int) -> None:
-    fits = iso.fit(simulated(seed))
+def check_sweep(runs: RunSet) -> Fits:
+    fits = iso.fit(runs)
     assert fits.largest_compute is not None
     planner, budget = Planner(fits), 3.0 * fits.largest_compute
     plan = planner.allocate(budget)
@@ -33,6 +40,7 @@ def check_sweep(seed: int) -> None:
     assert page.plan == plan
     check_consistent(plan)
     check_forecast(planner, plan)
+    return fits
 
 
 def check_forecast(planner: Planner, plan: Plan) -> None:
@@ -75,9 +83,39 @@ def check_consistent(plan: Plan) -> None:
     assert (first.group_size_now, first.problems_per_batch_now) == (plan.group_size, plan.problems_per_batch)
 
 
+def check_audit(audit: Audit, fits: Fits) -> None:
+    """An audit has the fits of the plan: their rewards, best run, falls and rise; its best n is its highest."""
+    (group,) = audit.groups
+    assert group.fits is not None
+    assert group.fits.best_reached == fits.best_reached
+    fell = {run: FALLS[note.code] for note in fits.notes if note.code in FALLS for run in note.data["runs"]}
+    assert {run.run_id: run.fault for run in group.runs if run.fault} == fell
+    if fits.no_rise:
+        assert {run.standing for run in group.runs} == {"not-judged"}
+        return
+    for run in group.runs:
+        expected = fits.predict(run.useful, run.group_size, run.problems_per_batch)
+        assert shown(run.expected or 0.0) == shown(float(expected.mean))
+        assert shown(run.best_reward or 0.0) >= shown(run.expected or 0.0)
+
+
+def check_status(rows: list[dict[str, Any]], audit: Audit, fits: Fits) -> None:
+    """The list of runs has the falls and the rise of the plan."""
+    runs = [run for group in audit.groups for run in group.runs]
+    assert {row["run_id"]: (row["group_size"], row["rollouts"], row["fault"]) for row in rows} == {
+        run.run_id: (run.group_size, run.rollouts, run.fault) for run in runs
+    }
+    assert not fits.no_rise or not any(row["rises"] for row in rows)
+
+
 @pytest.mark.parametrize("seed", few(range(200), 10))
-def test_every_command_shows_one_decision(seed: int) -> None:
-    check_sweep(seed)
+def test_every_command_shows_one_decision(seed: int, isocompute: Command, tmp_path: Path) -> None:
+    runs = simulated(seed)
+    fits = check_sweep(runs)
+    audit = iso.audit(runs)
+    check_audit(audit, fits)
+    runs.to_polars().write_csv(tmp_path / "runs.csv")
+    check_status(json.loads(isocompute("status", "runs.csv", "--json").stdout)["runs"], audit, fits)
 
 
 @pytest.mark.parametrize("budget", few(["300k", "2 gpu_hours"], 1))

@@ -73,7 +73,7 @@ def test_other_numbers_of_gpus_need_to_know_how_speed_scales() -> None:
     )
     assert model.at_gpus(32).rollouts_per_second == pytest.approx(200)
     assert model.at_gpus(32).evaluation_rollouts_per_second == pytest.approx(600)
-    with pytest.raises(SpecError, match=r"gpu_exponent.*gpus = 8 .*16"):
+    with pytest.raises(SpecError, match=r"gpu_exponent.*gpus = 8\b.*16"):
         model.replace(gpu_exponent=None).at_gpus(16)
 
 
