@@ -144,7 +144,7 @@ def draw_updates(path: Path) -> None:
     both = style.panels(2, size=(3.8, 2.9))
     for axes, task in zip(both, ("copy", "sort"), strict=True):
         runs = iso.read(UPDATES).filter(train_data=task, learning_rate=3e-4)
-        for updates, colour in ((4, FIRST), (2, style.MUTED), (1, SECOND)):
+        for updates, colour in zip((4, 2, 1), style.shades(3), strict=True):
             for line in runs.filter(updates_per_batch=updates).series("avg@16"):
                 name = f"{updates}" if line.seed == 0 else None
                 axes.plot(line.rollouts_T / 1000, line.value_T, color=colour, linewidth=1.3, label=name)

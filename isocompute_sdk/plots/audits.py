@@ -102,7 +102,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     for standing in dict.fromkeys(run.standing for run in judged):
         if standing in MEANING:
             _mark(ax, standing, "white", ([], []), MEANING[standing])
-    style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
+    style.log_axis(ax, low / 1.1, high * 1.25, axis_name(fits))
     ax.set_ylabel(metric)
     ax.set_title("Where each run ended")
     style.clip_falls(ax, [(c.compute_T, c.reward_T, style.look(c.group_size)[0]) for c in curves])
@@ -153,7 +153,7 @@ def audit_costs(group: GroupAudit, *, ax: Axes | None = None) -> Axes:
     for y, run in enumerate(runs):
         assert run.equal_reward is not None, "only runs with a cost are drawn"
         share, low, high = (max(value / run.rollouts, SMALLEST_SHARE) for value in run.equal_reward)
-        faded = 0.35 if run.standing == "undecided" else 1.0
+        faded = 0.6 if run.standing == "undecided" else 1.0
         ax.plot([low, high], [y, y], color=style.PLAN, linewidth=3, alpha=0.45 * faded, solid_capstyle="butt")
         ax.plot([share], [y], "o", color=style.PLAN, markersize=6, alpha=faded)
         ends += [low, high]

@@ -108,6 +108,9 @@ def _draw(ax: Axes, found: Chosen) -> list[style.Label]:
             # Chances near 80 % flicker from budget to budget.
             low, high = (np.median(sliding_window_view(np.pad(end, 3, mode="edge"), 7), axis=1) for end in (low, high))
             low, high = np.minimum(low, found.size), np.maximum(high, found.size)
+            # A band of one n would lie behind the line.
+            thin = np.where(low == high, 1.08, 1.0)
+            low, high = low / thin, high * thin
         band: dict[str, Any] = {"color": style.PLAN, "alpha": 0.2, "linewidth": 0, "step": step}
         filled = ax.fill_between(found.x, low, high, zorder=1, label="best n\n(80 %)", **band)
         labels.append((float(np.sqrt(high[-1] * low[-1])) * 0.98, filled))

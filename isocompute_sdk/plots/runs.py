@@ -79,18 +79,26 @@ Logged = tuple[str, int, Array, Array]
 
 
 @style.styled
-def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = (), ax: Axes | None = None) -> Axes:
+def logged(
+    lines: Sequence[Logged],
+    title: str,
+    *,
+    dashed: Sequence[Logged] = (),
+    reward: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
     """A logged quantity of every run over compute, in the colour of its n.
 
     Args:
         lines: what is drawn as solid lines.
         title: what it is.
         dashed: what is drawn beside it.
+        reward: it is one, so runs that collapse leave the axis to the others.
         ax: where to draw; a new figure by default.
     """
     ax = style.canvas(ax, size=(style.PANEL_WIDTH, style.PANEL_HEIGHT))
     ends: dict[int, list[float]] = {}
-    spent: list[float] = []
+    drawn: list[tuple[Array, Array, str]] = []
     # Marks as well as colours, so that each n can be told in print.
     for some, mark in ((lines, "-"), (dashed, "--")):
         for _, n, rollouts_T, value_T in some:
@@ -100,11 +108,13 @@ def logged(lines: Sequence[Logged], title: str, *, dashed: Sequence[Logged] = ()
                 every = max(len(x) // 6, 1)
                 colour, shape = style.look(n)
                 ax.plot(x, y, shape + mark, color=colour, linewidth=1.2, alpha=0.8, markersize=4, markevery=every)
-                spent += [float(x[0]), float(x[-1])]
+                drawn.append((x, y, colour))
                 if mark == "-":
                     ends.setdefault(n, []).append(float(y[-1]))
-    low, high = min(spent, default=1.0), max(spent, default=10.0)
+    low, high = min((x[0] for x, *_ in drawn), default=1.0), max((x[-1] for x, *_ in drawn), default=10.0)
     style.log_axis(ax, low / 1.1, max(high, low * 1.5) * 1.1, "rollouts C")
+    if reward:
+        style.clip_falls(ax, drawn)
     ax.set_title(title)
     style.name_sizes(ax, ends)
     return ax

@@ -46,6 +46,8 @@ LINE = 13.0
 """Points of height of one line of a label."""
 TICK = 42.0
 """Points of width between two labels of an axis of compute."""
+COLUMN = 110.0
+"""Points of width of one column of a legend."""
 ABOVE = "above"
 """Group of the labels above the axes."""
 FEW, MOST_OF_AXIS = 0.05, 0.4
@@ -168,7 +170,9 @@ def log_axis(ax: Axes, low: float, high: float, label: str) -> None:
     ax.set_xscale("log")
     ax.set_xlim(low, high)
     decade = ax.bbox.width * 72 / ax.figure.dpi / math.log10(high / low)
-    subs = (1.0, 2.0, 5.0) if 0.3 * decade > TICK else (1.0, 3.0) if 0.48 * decade > TICK else (1.0,)
+    # By the smallest distance of two labels, in decades.
+    room = {0.17: (1.0, 2.0, 3.0, 5.0), 0.3: (1.0, 2.0, 5.0), 0.48: (1.0, 3.0), math.inf: (1.0,)}
+    subs = next(labels for gap, labels in room.items() if gap * decade > TICK)
     ax.xaxis.set_major_locator(LogLocator(subs=subs))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(lambda value, _: short(value) if value > 0 else "")
@@ -256,9 +260,10 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
 
 
 def legend_below(ax: Axes, handles: Sequence[Any]) -> None:
-    """A legend below the axes, where it hides no point."""
+    """A legend below the axes, where it hides no point, with no more columns than fit."""
+    columns = max(1, int(ax.bbox.width * 72 / ax.figure.dpi / COLUMN))
     if handles:
-        ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.16), ncols=3, handletextpad=0.2)
+        ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.16), ncols=columns, handletextpad=0.2)
 
 
 def star(

@@ -63,7 +63,9 @@ def runs(material: Material) -> Section:
         blocks.append(Missing(text, "isocompute status FOLDER_OF_RUNS --watch"))
     held, trained, probed = (_lines(traces, quantity) for quantity in (REWARD, "train_reward", PROBE))
     beside = probed or trained
-    against = _picture("train-validation", f"{material.metric}: held out and in training (dashed)", held, beside)
+    against = _picture(
+        "train-validation", f"{material.metric}: held out and in training (dashed)", held, beside, reward=True
+    )
     drawn = [*_coverage(material, table), *([against] if against and beside else []), *logged]
     if drawn:
         blocks.append(Grid(tuple(drawn)))
@@ -79,7 +81,7 @@ def _coverage(material: Material, table: RunSet) -> list[Picture]:
     for metric in (f"best@{k}", f"worst@{k}"):
         series = _series(table, metric, material.eval_set) if metric in table.metrics else []
         lines = [(one.run_id, one.group_size, one.rollouts_T, one.value_T) for one in series]
-        drawn.append(_picture(metric.replace("@", "-"), metric, lines))
+        drawn.append(_picture(metric.replace("@", "-"), metric, lines, reward=True))
     return [one for one in drawn if one is not None]
 
 
@@ -101,8 +103,10 @@ def _measured(material: Material, table: RunSet) -> Sequence[RunSeries]:
         return _series(table, material.metric, material.eval_set)
 
 
-def _picture(name: str, title: str, lines: Sequence[Logged], dashed: Sequence[Logged] = ()) -> Picture | None:
-    return picture(name, plots.logged(lines, title, dashed=dashed, ax=panel())) if lines else None
+def _picture(
+    name: str, title: str, lines: Sequence[Logged], dashed: Sequence[Logged] = (), *, reward: bool = False
+) -> Picture | None:
+    return picture(name, plots.logged(lines, title, dashed=dashed, reward=reward, ax=panel())) if lines else None
 
 
 def _lines(traces: Sequence[RunTraces], quantity: str) -> list[Logged]:

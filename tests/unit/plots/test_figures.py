@@ -265,6 +265,12 @@ def test_the_star_lies_on_what_plans_choose_and_inside_its_set(
     check_layout(ax.figure)  # type: ignore[arg-type]
 
 
+def test_the_set_of_one_n_can_be_seen_behind_its_line(make_runs: Make) -> None:
+    runs = make_runs(lambda n, bp, c: 0.7 + 0.1 * np.log10(c / 2e4) - 0.1 * np.log2(n), [(8, 32), (16, 32), (32, 32)])
+    low, high = band_at(plots.allocation(iso.fit(runs, draws=20)), 1e5)
+    assert low < 8 < high < 16
+
+
 def test_a_law_is_drawn_over_its_points(fits: Fits) -> None:
     ax = plots.allocation(fits)
     (law,) = (one for one in ax.lines if one.get_color() == style.INK and one.get_linestyle() == "-")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import pairwise
 
 import nbformat
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from nbclient import NotebookClient
 
 import isocompute_sdk as iso
@@ -99,6 +101,10 @@ def test_a_collapsed_run_leaves_the_axis_to_the_others(make_runs: Make) -> None:
     assert ax.get_ylim()[0] > 0.1
     assert "to 0.02" in {text.get_text() for text in ax.texts}
     check_layout(figure_of(ax))
+    lines = [(one.run_id, one.group_size, one.rollouts_T, one.value_T) for one in runs.series("avg@4")]
+    assert plots.logged(lines, "best@4", reward=True).get_ylim()[0] > 0.1
+    # Of an entropy the fall is what matters.
+    assert plots.logged(lines, "entropy").get_ylim()[0] < 0.1
 
 
 def test_runs_that_fall_together_share_one_number_that_is_of_no_one_colour(make_runs: Make) -> None:
@@ -124,6 +130,17 @@ def test_few_points_of_one_seed_that_fell_leave_the_axis_to_the_others() -> None
     assert ax.get_ylim()[0] <= 0.0
 
 
+@pytest.mark.parametrize("span", [2.0, 3.0, 10.0, 1e3])
+def test_labels_of_compute_are_several_and_apart(span: float) -> None:
+    ax = Figure((4.1, 3.2), layout="constrained").add_subplot()
+    plots.style.log_axis(ax, 120.0, 120.0 * span, "rollouts C")
+    ax.figure.draw_without_rendering()  # type: ignore[union-attr]
+    boxes = [one.get_window_extent() for one in ax.get_xticklabels() if one.get_text()]
+    inside = [box for box in boxes if ax.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= ax.bbox.x1 + 1]
+    assert len(inside) >= 2
+    assert all(one.x1 + 5 < other.x0 for one, other in pairwise(inside))
+
+
 def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
     plan = iso.Planner(fits).allocate("3M")
     audit = iso.audit(noisy, "avg@4")
@@ -133,6 +150,11 @@ def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
     assert iso.plot(noisy).get_ylabel() == "avg@4"
     assert iso.plot(audit).lines
     assert iso.plot(audit, "costs").lines
+    narrow = Figure((4.1, 3.2), layout="constrained").add_subplot()
+    iso.plot(audit, ax=narrow)
+    narrow.figure.draw_without_rendering()  # type: ignore[union-attr]
+    (legend,) = (one for one in narrow.get_children() if isinstance(one, Legend) and one is narrow.get_legend())
+    assert legend.get_window_extent().x1 <= narrow.figure.bbox.x1
     assert iso.plot(iso.published_prior()).lines
     for source in (plan, fits, noisy, audit):
         with pytest.raises(FitError, match="pie"):
