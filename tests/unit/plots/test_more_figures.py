@@ -130,15 +130,16 @@ def test_few_points_of_one_seed_that_fell_leave_the_axis_to_the_others() -> None
     assert ax.get_ylim()[0] <= 0.0
 
 
-@pytest.mark.parametrize("span", [2.0, 3.0, 10.0, 1e3])
+@pytest.mark.parametrize("span", [3.0, 1e3])
 def test_labels_of_compute_are_several_and_apart(span: float) -> None:
-    ax = Figure((4.1, 3.2), layout="constrained").add_subplot()
-    plots.style.log_axis(ax, 120.0, 120.0 * span, "rollouts C")
+    from isocompute_sdk.reporting.drawing.pictures import panel
+
+    ax = plots.logged([("a", 8, np.array([128.0, 128.0 * span]), np.array([0.00013, 0.00032]))], "kl", ax=panel())
     ax.figure.draw_without_rendering()  # type: ignore[union-attr]
     boxes = [one.get_window_extent() for one in ax.get_xticklabels() if one.get_text()]
     inside = [box for box in boxes if ax.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= ax.bbox.x1 + 1]
     assert len(inside) >= 2
-    assert all(one.x1 + 5 < other.x0 for one, other in pairwise(inside))
+    assert all(one.x1 + 7 < other.x0 for one, other in pairwise(inside))
 
 
 def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
