@@ -320,8 +320,8 @@ def better_reward(plan: Plan) -> float | None:
     better, fits = _better(plan), plan.fits
     if _is_largest(plan) or better is None or fits is None or fits.largest_compute is None:
         return None
-    reached = fits.predict(FAR * fits.largest_compute, fits.group_sizes, plan.problems_per_batch).mean
-    return better if float(np.max(reached)) >= better else None
+    reached = fits.frontier(FAR * fits.largest_compute).reward
+    return better if float(reached[0]) >= better else None
 
 
 def _better(plan: Plan) -> float | None:
