@@ -14,10 +14,11 @@ import polars as pl
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk import Budget, Hardware, Plan, Planner, RunSet, Throughput, fit, published_prior
+from isocompute_sdk import Budget, Fits, Hardware, Plan, Planner, RunSet, Throughput, fit, published_prior
 from isocompute_sdk.phrases import chance_text
 from isocompute_sdk.planning import change_plan
 from isocompute_sdk.planning.plan import VERDICTS
+from isocompute_sdk.planning.verdict import better_reward
 from isocompute_sdk.reporting.wording import going_on, instead
 from tests.parameters import few
 from tests.unit.sweeps import Make, codes, noisy, recorded
@@ -610,3 +611,13 @@ def test_a_plan_whose_n_collapsed_in_a_run_is_checked_soon_after_that_place() ->
     assert approval is not None
     assert approval.kind == "do-not"
     assert "collapsed" in approval.reason
+
+
+def test_a_better_reward_is_asked_where_not_every_n_was_run_at_every_b_p(fitted_many: Fits) -> None:
+    levels = {bp: {n for n, at in fitted_many.curves if at == bp} for bp in fitted_many.problems_per_batch}
+    assert len({frozenset(sizes) for sizes in levels.values()}) > 1
+    for bp, sizes in levels.items():
+        plan = Planner(fitted_many).allocate(70_000, problems_per_batch=bp, min_update_steps=1)
+        assert plan.group_size <= max(sizes)
+        better = better_reward(plan)
+        assert better is None or plan.gain is None or better > plan.gain.best.reward
