@@ -6,6 +6,7 @@ rows, refuse repeats. All work on whole columns; single rows are looked at only 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
@@ -48,6 +49,8 @@ ROW = "_row"
 """Working column: number of the row that an evaluation came from."""
 KEY = ("run_id", "metric", "eval_set")
 _PLACE = "_place"
+_COUNTER = re.compile(r"(?<![a-z])(steps?|updates?|iter(ation)?s?)(?![a-z])", re.IGNORECASE)
+"""Names of columns that may count updates."""
 STEP_TOLERANCE = 1e-3
 """Relative difference allowed between rollouts and step * n * B_p: logs round one or the other."""
 
@@ -309,20 +312,39 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     if "run_id" not in known and "id" in others and others["id"].dtype == pl.String:
         known["run_id"], written["run_id"] = others.pop("id"), written.pop("id")
     _check_lengths({**known, **others}, written)
-    return Named(known, others, Source(source.locate, {**source.written, **written}), _told(written))
+    told = _batch_told(written)
+    if written.get("step") == schema.WANDB_STEPS[0] and schema.WANDB_STEPS[0] not in rename:
+        told += _step_told(known["step"], others)
+    return Named(known, others, Source(source.locate, {**source.written, **written}), tuple(told))
 
 
-def _told(written: Mapping[str, str]) -> tuple[Note, ...]:
+def _batch_told(written: Mapping[str, str]) -> list[Note]:
     """A warning where the framework that n is named by counts rollouts in what is read as problems."""
     batch = written.get("problems_per_batch", "").rpartition(".")[2]
     if batch != schema.COUNTED_DIFFERENTLY or written.get("group_size") not in schema.OTHER_COUNTS:
-        return ()
+        return []
     message = (
         f"column {batch} is read as problems per batch, as veRL counts; beside {written['group_size']} it may count "
         f"rollouts, as in TRL and OpenRLHF. If so, rename it to rollouts_per_batch: --rename "
         f"{batch}=rollouts_per_batch."
     )
-    return (Note("column-assumed", "warning", message, {"column": batch, "as": "problems_per_batch"}),)
+    return [Note("column-assumed", "warning", message, {"column": batch, "as": "problems_per_batch"})]
+
+
+def _step_told(step: pl.Series, others: Mapping[str, pl.Series]) -> list[Note]:
+    """A warning where another column counts beside W&B's own step, and more slowly."""
+    logged = numbers_in(step)
+    for name, series in others.items():
+        counts = numbers_in(series)
+        whole = not counts.null_count() and bool((counts % 1 == 0).all() and (counts <= logged).all())
+        if not _COUNTER.search(name) or not whole or 2 * counts.n_unique() < logged.n_unique() or counts.equals(logged):
+            continue
+        message = (
+            f"column {schema.WANDB_STEPS[0]} is read as the update step; it counts W&B's log calls, and {name!r} "
+            f"counts fewer. If that counts updates, rename it: --rename {quote(f'{name}=step')}."
+        )
+        return [Note("column-assumed", "warning", message, {"column": schema.WANDB_STEPS[0], "as": "step"})]
+    return []
 
 
 def as_mapping(table: object) -> dict[str, object]:

@@ -266,6 +266,19 @@ def test_a_batch_that_may_count_rollouts_is_read_with_a_warning() -> None:
     assert not iso.RunSet.from_columns(plain).notes
 
 
+def test_log_calls_that_are_read_as_updates_are_told_where_another_column_counts_them() -> None:
+    table = {name if name != "global_step" else "_step": values for name, values in TABLE.items()}
+    counted = {**table, "trainer/update no": [0, 5, 10, 0, 5, 10]}
+    (note,) = iso.RunSet.from_columns(counted).notes
+    assert (note.code, note.severity) == ("column-assumed", "warning")
+    by_updates = iso.RunSet.from_columns(counted, rename={"trainer/update no": "step"})
+    assert not by_updates.notes
+    assert by_updates.to_polars()["step"].max() == 10
+    others = {"save_steps": [10] * 6, "steps per second": [0.5] * 6, "update again": table["_step"]}
+    for more in ({}, *({name: values} for name, values in others.items())):
+        assert not iso.RunSet.from_columns({**table, **more}).notes
+
+
 def test_a_learning_rate_that_follows_a_schedule_is_its_largest() -> None:
     rates = [0.0, 1e-6, 5e-7] * 2
     infos = iso.RunSet.from_columns({**TABLE, "lr": rates}).runs()
