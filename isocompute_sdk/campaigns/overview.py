@@ -56,6 +56,12 @@ def find_study(folder: Path) -> tuple[Study, CampaignSettings | None] | None:
     return None
 
 
+def campaign_around(file: Path, study: Study) -> CampaignSettings | None:
+    """The campaign in whose folder a study's file and its runs lie, as the quickstart's; None of other studies."""
+    runs = file.parent / study.output_dir / study.name
+    return CAMPAIGN.load(file.parent / SETTINGS) if runs.is_dir() and CAMPAIGN.holds(file.parent / SETTINGS) else None
+
+
 def overview(folder: Path) -> Overview | None:
     """How far the study of a folder is; None if the folder is not that of a study or a campaign.
 

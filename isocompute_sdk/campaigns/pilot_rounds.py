@@ -304,12 +304,11 @@ class DesignedPilot:
     # Rounds.
 
     def _next_round(self, taken: Sequence[Decision]) -> None:
-        number = 1 + sum(one.what == "round" for one in taken)
-        # Plans for earlier budgets do not count.
-        pilot = sum(self.own.cost(run) * (1.0 - share_of_plan(taken, run.run_id)) for run in self.runs(taken))
-        most = self.pilot.largest_share * self.budget.amount - pilot
+        number, most = 1 + sum(one.what == "round" for one in taken), self._most(taken)
         if number == 1:
-            self._first_round(taken, most)
+            design = self.first_round(taken)
+            chosen = self._chosen(design.runs, taken)
+            self._save_round(taken, 1, chosen, design.first.reason, design.runs, design=design)
             return
         asked: NextRuns | None = None
         runs: list[Chosen] = []
@@ -332,13 +331,21 @@ class DesignedPilot:
             runs, reason = self._chosen(advised, taken), asked.reason + barred
         self._save_round(taken, number, runs, reason, asked.runs if asked is not None else (), asked=asked)
 
-    def _first_round(self, taken: Sequence[Decision], most: float) -> None:
+    def _most(self, taken: Sequence[Decision]) -> float:
+        """What the pilot may still cost, in the budget's unit; plans for earlier budgets do not count."""
+        pilot = sum(self.own.cost(run) * (1.0 - share_of_plan(taken, run.run_id)) for run in self.runs(taken))
+        return self.pilot.largest_share * self.budget.amount - pilot
+
+    def first_round(self, taken: Sequence[Decision] = ()) -> PilotDesign:
         """The designed round, which costs at most the pilot's share of the budget.
 
         Who asks for a pilot gets one, also where it is expected to cost more than it saves: it shows whether the recipe
         learns at all, which the expectation takes for granted.
+
+        Raises:
+            PlanError: the budget is too small for a pilot.
         """
-        study, left = self.study, self._left(0.0)
+        study, left, most = self.study, self._left(0.0), self._most(taken)
         share = max(most, 0.0) / left.available
         planner = Planner(hedged_prior(), study.hardware, study.recipe, self.own.throughput(self.runs(taken)))
         design = planner.design_pilot(
@@ -356,7 +363,7 @@ class DesignedPilot:
                 "Plan from the prior (isocompute plan --prior), raise the budget or largest_share, or give the "
                 "study a sweep.",
             )
-        self._save_round(taken, 1, self._chosen(design.runs, taken), design.first.reason, design.runs, design=design)
+        return design
 
     def _save_round(
         self,

@@ -106,7 +106,7 @@ def next_runs(
     if output is not None:
         say(f"wrote {output}")
     if study is not None:
-        lines = _study_commands(first, paths[0], output, logged=fits is not None)
+        lines = _study_commands(first, study, paths[0], output, logged=fits is not None)
     else:
         typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
         plan = planner.allocate(budget, slots=0 if first.runs else slots, **planning.choices())
@@ -121,8 +121,11 @@ def next_runs(
         say(line)
 
 
-def _study_commands(first: NextRuns, path: Path, output: Path | None, *, logged: bool) -> list[str]:
+def _study_commands(first: NextRuns, study: Study, path: Path, output: Path | None, *, logged: bool) -> list[str]:
     """What to type to make these runs in a study; without any, to train its plan if it was run."""
+    if study.designed is not None and output is None:
+        # It makes them itself.
+        return [f"next: isocompute run {quote(str(path))}"]
     if not first.runs:
         return [f"next: isocompute run {quote(str(path))}"] if logged else []
     if output is None or output.suffix not in YAML:
@@ -187,9 +190,11 @@ def _answer(
     borrowed: BorrowedOptions,
 ) -> tuple[NextRuns | PilotDesign, Fits | None, Planner]:
     """`NextRuns` from runs, or a `PilotDesign` without any; the fits of the first metric behind it; the planner."""
-    from isocompute_sdk.campaigns.overview import overview
+    from isocompute_sdk.campaigns.campaign import Campaign
+    from isocompute_sdk.campaigns.overview import campaign_around, overview
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Planner
+    from isocompute_sdk.planning.pricing import bare
     from isocompute_sdk.run_folders import store
 
     fits: Fits | FitsSet | None = None
@@ -201,12 +206,27 @@ def _answer(
             # Learning rates of one study follow the rule of its recipe, and may differ.
             pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
             fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit(begun[:1])
-            if planning.budget is None and (ran := overview(begun[0])) is not None and ran.left is not None:
+            ran = overview(begun[0] if campaign_around(paths[0], study) is None else paths[0].parent)
+            if planning.budget is None and ran is not None and ran.left is not None:
+                if ran.done and study.designed is not None:
+                    raise PlanError(
+                        f"{study.name} is done: {bare(ran.left, budget.unit)} of {budget} left",
+                        "To plan more, give the whole budget: --budget C.",
+                    )
                 spent = dict(budget.spent or {})
                 spent["pilot"] = spent.get("pilot", 0.0) + budget.available - ran.left
                 budget = budget.replace(spent=spent)
     elif paths or fitting.map is not None:
         fits = fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)
+    if (
+        fits is None
+        and study is not None
+        and study.designed is not None
+        and set(changed_options(planning)) <= {"--budget"}
+    ):
+        pilot = Campaign(study.replace(budget=budget), paths[0].parent, base=Path()).designed
+        assert pilot is not None, "of a study with a pilot"
+        return pilot.first_round(), None, planning.planner(borrowed.law(planning.model, planning.recipe))
     if fits is None:
         law = borrowed.law(planning.model, planning.recipe)
         planner = planning.planner(law)

@@ -100,7 +100,7 @@ def run(
                 f"--only works only with a sweep; the runs of {study} are chosen as it goes",
                 "Leave it out.",
             )
-        run_campaign(loaded, starter, against, detach=detach, json=json)
+        run_campaign(loaded, study, starter, against, detach=detach, json=json)
         return
     if against is not None:
         raise SpecError(

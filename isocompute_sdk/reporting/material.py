@@ -140,6 +140,12 @@ class Material:
         return self.source if self.plan_file else None
 
     @property
+    def planned_anew(self) -> bool:
+        """Whether its plan is another than the saved one, since other values were asked for."""
+        asked = self.asked
+        return self.plan_file and bool(asked.budget is not None or asked.planner or asked.options)
+
+    @property
     def typed(self) -> str:
         """The source in a command: as typed, a word to fill in, or nothing where `--map` names it."""
         mapped = any(word.partition("=")[0] == "--map" for word in self.asked.words)
@@ -320,7 +326,8 @@ def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     asked = replace(asked, compare=asked.compare or plan.compared_with)
     if plan.fits is not None and (asked.budget is not None or asked.planner or asked.options):
         budget = plan.budget if asked.budget is None else asked.budget.in_place_of(plan.budget)
-        plan = Planner.of(plan, **asked.planner).allocate(budget, **options)
+        # The framework of the runs is known to the saved plan alone.
+        plan = replace(Planner.of(plan, **asked.planner).allocate(budget, **options), backend=plan.backend)
     found = Material(name, asked, plan=plan, fits=plan.fits, plan_file=True)
     if plan.fits is None:
         return found

@@ -213,7 +213,10 @@ def _print_first_notes(plan: Plan, room: int) -> None:
     notes = _notes(plan)
     relevant = [note for note in notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
     of_fits = () if plan.fits is None else plan.fits.notes
-    grave, doubts = {*FALLS, "column-assumed", "context-taken-for-granted", "decline-within-budget"}, plan.verdict.doubts
+    grave, doubts = (
+        {*FALLS, "column-assumed", "context-taken-for-granted", "decline-within-budget"},
+        plan.verdict.doubts,
+    )
     relevant.sort(key=lambda note: (note.code not in grave, note.code not in doubts, note in of_fits))
     shown = used = 0
     ordered = by_severity(relevant)

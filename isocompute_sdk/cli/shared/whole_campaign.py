@@ -39,11 +39,14 @@ def note_changes(changes: Mapping[str, tuple[Any, Any]]) -> None:
         print(f"edited since the last start: {describe(field, old, new)}", file=sys.stderr)
 
 
-def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, detach: bool, json: bool) -> None:
+def run_campaign(
+    study: Study, file: Path, executor: ExecutorSpec, against: str | None, *, detach: bool, json: bool
+) -> None:
     """Carry out the campaign of a study in its folder, or resume it, and report.
 
     Args:
-        study: the study; its paths are relative to the current folder.
+        study: the study; its paths are relative to the current folder, or to that of a campaign beside its file.
+        file: the study's file.
         executor: starts the runs.
         against: configuration to judge the plan against, such as n=16,bp=128.
         detach: let a controller in the background do it.
@@ -54,11 +57,14 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
         RecordError: runs were given up or have learned nothing.
     """
     from isocompute_sdk.campaigns.campaign import Campaign
+    from isocompute_sdk.campaigns.overview import campaign_around
     from isocompute_sdk.planning.comparing import parse_configuration
 
     if against is not None:
         parse_configuration(against)
-    folder = Path(study.output_dir) / study.name
+    folder, base = Path(study.output_dir) / study.name, Path.cwd()
+    if (settings := campaign_around(file, study)) is not None:
+        folder = base = file.parent
     if detach:
         background.detach(study.name, folder, (), f"isocompute status {quote(str(folder))} --watch", json=json)
         return
@@ -72,7 +78,9 @@ def run_campaign(study: Study, executor: ExecutorSpec, against: str | None, *, d
             watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses),
             on_edit=note_changes,
             on_decision=progress.say,
-            base=Path.cwd(),
+            base=base,
+            fit_options={} if settings is None else settings.fit,
+            plan_options={} if settings is None else settings.plan,
         )
         outcome = campaign.run()
     judged, refusal = None, None

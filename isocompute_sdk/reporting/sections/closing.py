@@ -33,8 +33,10 @@ def launch_script(material: Material) -> Section:
     backend = own or USUAL_BACKEND
     assumed = "" if own else f"Nothing here names your framework, so {backend} is assumed. "
     command = f"isocompute launch {material.saved_plan or 'plan.json'}"
-    if material.saved_plan is None:
-        command = f"{material.asking(budget_option(plan.budget), '--output plan.json')} && {command}"
+    if material.saved_plan is None or material.planned_anew:
+        file = "replanned.json" if material.planned_anew else "plan.json"
+        asked = material.asking(budget_option(plan.budget), f"--output {file}")
+        command = f"{asked} && isocompute launch {file}"
     approval, script = plan.approval, ""
     try:
         if approval is not None and approval.kind == "do-not":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.health.detectors import falls
 from isocompute_sdk.health.findings import FALLS, FELL
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
@@ -77,6 +78,9 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         text = "This plan was changed by hand or continues runs: the numbers by "
         text += f"budget below hold B_p = {plan.problems_per_batch} fixed, with defaults for every other option."
         more.append(Missing(text))
+    today, failed = _against_today(material, plan)
+    if failed:
+        more.append(failed)
     if outcome is not None:
         again = say.budget_option(plan.budget.replace(spent=None).with_amount(2 * plan.budget.amount))
         more.append(Missing("To plan again with the runs so far, for twice the budget:", material.again(again)))
@@ -89,12 +93,9 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             sentence=f"This plan has been trained: measured {outcome.metric} {outcome.measured:.3f}, {side} the 80 % "
             f"interval of one run ({outcome.low:.3f} to {outcome.high:.3f}).",
             decision="Nothing to approve.",
-            facts=(*_came_out(material, outcome), *_spent(material, plan)),
+            facts=(*_came_out(material, outcome), *today, *_spent(material, plan)),
             more=tuple(more),
         )
-    today, failed = _against_today(material, plan)
-    if failed:
-        more.append(failed)
     if material.asked.compare is None and plan.gain is not None:
         text = "This page compares with the best run so far. To compare with what you run today:"
         best = plan.gain.best
@@ -328,6 +329,7 @@ def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing 
         return [], Missing(f"No comparison with {named}: {say.sentence(error.message)}")
     label = f"Gain over today's n = {found.group_size}, B_p = {found.problems_per_batch}"
     label += "" if _of_part(plan) is None else ", with the whole plan"
+    label += "" if material.comparison is None else ", as predicted"
     if found.identical:
         return [Fact(label, "none", "today's configuration is the plan")], None
     d, theirs = found.difference, found.configuration_reward.mean
@@ -377,12 +379,21 @@ def _cheapest(material: Material, plan: Plan) -> str:
     return f"Of the n that are about equal, n = {n} costs least for the whole budget: {least}; the plan costs {here}."
 
 
+def _fallen(material: Material, plan: Plan) -> dict[str, str]:
+    """How runs fell, by run id: those behind the plan, and the one that was trained."""
+    found = {run: FALLS[note.code] for note in plan.notes if note.code in FALLS for run in note.data["runs"]}
+    if material.comparison is None or material.runs is None:
+        return found
+    trained = falls(material.runs, plan.metric, material.eval_set)
+    return found | {run: FALLS[finding.code] for run, finding in trained.items()}
+
+
 def _rests_on(material: Material, plan: Plan) -> list[str]:
     """What was assumed, and how far the runs reach."""
     texts = _rules(material, plan)
+    faults = _fallen(material, plan)
     for fault, fell in FELL.items():
-        fallen = [run for note in plan.notes if FALLS.get(note.code) == fault for run in note.data["runs"]]
-        if fallen:
+        if fallen := [run for run, its in faults.items() if its == fault]:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
     texts += [note.message for note in plan.notes if note.code in ("decline-within-budget", "training-reward-only")]
     if plan.extrapolation is not None:

@@ -121,7 +121,7 @@ def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
     assert next_ == [{"do-not": "next"}.get(kind, "launch")]
     if (kind, shlex.split(command)[0]) == ("do-not", "allocate"):
         warned = ok(isocompute("launch", "plan.json", "--model", "some/model")).stdout
-        (words,) = re.findall(r"isocompute (next RUNS [^,\n]*)", warned)
+        (words,) = re.findall(r"isocompute (next pilot.csv [^,\n]*)", warned)
         ok(isocompute(*shlex.split(words.replace("RUNS", "pilot.csv"))))
 
 
