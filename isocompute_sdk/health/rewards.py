@@ -35,8 +35,9 @@ of a finished run with the noise of a whole sweep; here `DOUBT` already enlarges
 simulated runs (docs/checked.md)."""
 DECAY_LOST = 0.12
 """A run has decayed when more than this share of its largest gain is lost."""
-LASTING_FALL = 3
-"""Evaluations in a row at which the reward must be down."""
+LASTING_FALL = 2
+"""Evaluations in a row that must be down, each alone and in the mean that ends there. The mean alone also holds the
+one before: a single low evaluation pulls two means down."""
 FEW = 3
 """Evaluations averaged to one level, except in the search for falls."""
 
@@ -76,7 +77,7 @@ def fall_of(trace: Trace, *, evaluated: bool = True, live: bool = False) -> Fall
     training reward (not `evaluated`) has more.
     """
     value_T = trace.value_T
-    noise_T = trace.noise_T if evaluated else np.where(np.arange(len(trace)) < FIRST_NOISE - 1, np.inf, trace.noise_T)
+    noise_T = trace.noise_T if evaluated else np.where(np.arange(len(trace)) < FIRST_NOISE, np.inf, trace.noise_T)
     # The base model is evaluated once at most, so the mean of the first evaluations is the start.
     start = start_of(rolling(value_T, min(FEW, len(value_T)), np.mean)) if len(value_T) else float("nan")
     if len(value_T) and trace.rollouts_T[0] == 0:
@@ -118,7 +119,7 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
     # The best of many noisy levels is too high, and each new level is another test.
     looks_T = np.maximum(np.arange(1, len(value_T) + 1) / scale, 1.0)
     certain_T = (CERTAIN + np.sqrt(np.log(looks_T))) * error_T
-    gain_T, lost_T = best_T - start, best_T - level_T
+    gain_T, lost_T = best_T - start, best_T - np.fmax(level_T, value_T)
     fallen_T = (gain_T > 0) & (lost_T > certain_T) & (lost_T > DECAY_LOST * gain_T)
     fallen_T[: int(np.nanargmax(level_T))] = False
     place = first_lasting(fallen_T, LASTING_FALL)

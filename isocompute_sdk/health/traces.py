@@ -72,17 +72,17 @@ def range_of(value_T: Array) -> float:
 def noise_of(value_T: Array) -> Array:
     """Standard deviation of one independent evaluation, at each place from the values up to a power of two before it.
 
-    It is re-estimated after 8, 16, 32, ... values. Before the eighth it is the usual noise of a reward in [0, 1] or in
+    It is re-estimated after 8, 16, 32, ... values. Of the first eight it is the usual noise of a reward in [0, 1] or in
     percent, and infinite for a metric with another range.
     """
     noise_T = np.full(len(value_T), DEFAULT_NOISE * range_of(value_T[:FIRST_NOISE]))
     known = FIRST_NOISE
-    while known <= len(value_T):
+    while known < len(value_T):
         noise, correlation = pooled_noise([value_T[:known]])
         # pooled_noise shrinks an uncertain correlation towards 0; here it shrinks towards the usual one.
         correlation += USUAL_CORRELATION * CORRELATION_POINTS / (known + CORRELATION_POINTS)
         doubt = 1.0 + DOUBT / np.sqrt(known)
-        noise_T[known - 1 :] = doubt * max(noise, SMALLEST_NOISE) * np.sqrt((1.0 + correlation) / (1.0 - correlation))
+        noise_T[known:] = doubt * max(noise, SMALLEST_NOISE) * np.sqrt((1.0 + correlation) / (1.0 - correlation))
         known *= 2
     return noise_T
 

@@ -127,6 +127,12 @@ def test_a_falling_reward_is_told_from_its_best_on(left: float, code: str) -> No
     assert "decayed-run" not in warnings(runs(table(validation=decayed(left=1.0))))
 
 
+@pytest.mark.parametrize("low", [[0.02], [0.02, 0.8], [0.02, 0.01]])
+def test_two_evaluations_far_below_the_best_are_a_collapse_and_one_is_not(low: list[float]) -> None:
+    seen = np.array([0.427, 0.6, 0.66, 0.72, 0.785, 0.82, *low])
+    assert warnings(runs(table(validation=seen))) == ["collapsed-run"] * (low[-1] < 0.02)
+
+
 @given(st.integers(3, 24), st.integers(1, 10), st.floats(-0.5, 1.0), st.integers(0, 99))
 def test_rewards_in_percent_fall_where_fractions_do(count: int, best: int, left: float, seed: int) -> None:
     fractions = np.clip(decayed(count, best, left, seed=seed), 0, 1)
