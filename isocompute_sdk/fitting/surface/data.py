@@ -213,6 +213,9 @@ def without_outliers(values: Array, noise: float) -> Array:
         near, further = float(np.median(inward[1:4])), float(np.median(inward[3:6]))
         off[end] = values[end] - near
         limit[end] += 2.0 * abs(further - near)
+        if end == -1 and inward[1] < further - limit[end]:
+            # Two that lie far off together are a fall, no outliers.
+            off[end] = min(off[end], values[end] - inward[1], key=abs)
     return np.where(np.abs(off) > limit, values - off + np.sign(off) * KEPT * noise, values)
 
 
