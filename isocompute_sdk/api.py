@@ -21,7 +21,7 @@ from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, sta
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.detectors import check_health
-from isocompute_sdk.health.findings import FALLS
+from isocompute_sdk.health.findings import faults_in
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
@@ -195,14 +195,13 @@ class _Question:
         context = common_context(series)
         flat = no_rise([one.value_T for one in series])
         sick = check_health(runs.filter(run_id=[one.run_id for one in series]), metric, self.eval_set).notes
-        fell = {run for note in sick if note.code in FALLS for run in note.data["runs"]}
         by_run = {one.run_id: one for one in series}
         notes = [
             *([no_rise_note(metric, len(series))] if flat else []),
             *([] if "model" in self.pool else unlike_at_start(*start_rewards(by_run, self.bounds))),
             *chosen,
             *found.notes,
-            *([] if found.passport is None else found.passport.ends_note(fell)),
+            *([] if found.passport is None else found.passport.ends_note(faults_in(sick))),
             *(taken_for_granted(series, CONTEXT_FIELDS) if UNSTATED in self.pool else []),
             *confounded(series, self.pool),
             *_on_logs(runs, series),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -112,7 +112,7 @@ def next_runs(
         plan = planner.allocate(budget, slots=0 if first.runs else slots, **planning.choices())
         if first.runs:
             model = planning.model or (None if fits is None else fits.model)
-            lines = [*_scripts(first, budget, paths, checkpoints or (), fits, fitting, typed, model)]
+            lines = [*_scripts(first, plan, paths, checkpoints or (), fits, fitting, typed, model)]
             if further := filled(going_on(plan), typed.words):
                 lines.append(f"or, to see whether a run should go on: {further}")
         else:
@@ -149,7 +149,7 @@ def _without_runs(plan: Plan, typed: Typed) -> list[str]:
 
 def _scripts(
     first: NextRuns,
-    budget: Budget,
+    plan: Plan,
     paths: Sequence[Path],
     checkpoints: Sequence[Path],
     fits: Fits | None,
@@ -167,7 +167,7 @@ def _scripts(
             "another recipe cannot be compared with yours: give yours with --set NAME=VALUE, and the scripts use them."
         )
     yield from ("scripts:", typed.saving(PLAN))
-    yield from _launches(first, paths, checkpoints, fits, model_option(model))
+    cost = yield from _launches(first, plan, paths, checkpoints, fits, model_option(model))
     made = _first_number(paths)
     folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
     if fitting.map is not None or is_saved:
@@ -176,8 +176,8 @@ def _scripts(
     # What the new runs record is the file.
     wanted = ["train_data"] * bool(_named_data(fits)) + ["unstated"] * bool(unknown)
     pooled = [f"--pool {name}" for name in wanted if name not in (fitting.pool or ())]
-    before = budget.spent or {}
-    spent = {**before, "pilot": before.get("pilot", 0.0) + first.cost}
+    before = plan.budget.spent or {}
+    spent = {**before, "pilot": before.get("pilot", 0.0) + cost}
     paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
     asked = replace(typed, words=tuple(without(typed.words, ("--spent",))))
     yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
@@ -269,20 +269,27 @@ def _first_number(paths: Sequence[Path]) -> int:
 
 
 def _launches(
-    first: NextRuns, paths: Sequence[Path], named: Sequence[Path], fits: Fits | None, model: str
-) -> Iterator[str]:
-    """What to type to make these runs.
+    first: NextRuns, plan: Plan, paths: Sequence[Path], named: Sequence[Path], fits: Fits | None, model: str
+) -> Generator[str, None, float]:
+    """What to type to make these runs, and what that costs.
 
     Args:
         first: the runs.
+        plan: what they are launched from.
         paths: where the runs so far were read.
         named: further folders of checkpoints.
         fits: of the runs so far.
         model: `--model` and a word to fill in, where the model is unknown.
     """
+    from isocompute_sdk.planning.changes import pricing_of
+    from isocompute_sdk.planning.pricing import amount_text
     from isocompute_sdk.records.comparable import values_of
     from isocompute_sdk.training.registry import backend_of
 
+    def price(run: NextRun, steps: int) -> float:
+        return pricing_of(plan, plan.budget, _every(run, steps)).cost(run.rollouts_per_batch, steps)
+
+    total = 0.0
     places = (*(path for path in paths if not holds_fits(path)), *named)
     saved = _checkpoints(first, places, fits)
     same = ""
@@ -297,7 +304,7 @@ def _launches(
             same += f" --train-data {quote(str(data[0]))}"
     for number, run in enumerate(first.runs, start=_first_number(paths)):
         steps, start = run.update_steps, model
-        anew = f"the {steps:,} steps from the start, {run.allocation.rollouts:,} rollouts in all"
+        anew = f"the {steps:,} steps from the start, {amount_text(price(run, steps), first.unit)} in all"
         if run.continues is not None:
             checkpoint = saved.get(run.continues)
             folder = None if checkpoint is None else checkpoint.loadable
@@ -328,6 +335,8 @@ def _launches(
             f"--change evaluation.every_steps={_every(run, steps)}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
         )
+        total += price(run, steps)
+    return total
 
 
 def _named_data(fits: Fits | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -19,6 +19,11 @@ FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay
 """Findings about a reward that fell."""
 FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell"}
 """What the reward of a run did, in the words of every command."""
+
+
+def faults_in(notes: Iterable[Note]) -> dict[str, Fault]:
+    """How runs fell, by run id."""
+    return {run: FALLS[note.code] for note in notes if note.code in FALLS for run in note.data["runs"]}
 
 
 def _paper(text: str, where: str) -> str:

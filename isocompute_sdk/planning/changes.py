@@ -56,7 +56,7 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
     given = {name: _value(name, value) for name, value in changes.items()}
     n, problems = _sizes(plan, given)
     budget = _budget(plan, given, n * problems)
-    pricing = _pricing(plan, budget, given.get(EVERY))
+    pricing = pricing_of(plan, budget, given.get(EVERY))
     chosen = _with_steps(plan, given, n, problems, pricing)
     same = _numbers(plan) == _numbers(chosen)
     recipe = _recipe(plan, given, chosen.rollouts_per_batch)
@@ -196,7 +196,7 @@ def _recipe(plan: Plan, given: Mapping[str, Any], rollouts_per_batch: int) -> Re
     return plan.recipe.replace(**changed) if changed else plan.recipe
 
 
-def _pricing(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
+def pricing_of(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
     """Prices by the plan's rules, with the share of evaluations that it has, or evaluations as often as asked."""
     if plan.throughput is None and (budget.unit != "rollouts" or budget.deadline_hours is not None):
         raise PlanError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.health.detectors import falls
-from isocompute_sdk.health.findings import FALLS, FELL
+from isocompute_sdk.health.findings import FALLS, FELL, faults_in
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
@@ -383,7 +383,7 @@ def _cheapest(material: Material, plan: Plan) -> str:
 
 def _fallen(material: Material, plan: Plan) -> dict[str, str]:
     """How runs fell, by run id: those behind the plan, and the one that was trained."""
-    found = {run: FALLS[note.code] for note in plan.notes if note.code in FALLS for run in note.data["runs"]}
+    found: dict[str, str] = {**faults_in(plan.notes)}
     if material.comparison is None or material.runs is None:
         return found
     trained = falls(material.runs, plan.metric, material.eval_set)

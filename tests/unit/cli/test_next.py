@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk import Fits, RunSet, fit
+from isocompute_sdk import RunSet, fit
 from isocompute_sdk.specs import load_study
 from tests.processes import ok
 from tests.unit.cli.test_commands import Command
@@ -26,14 +26,6 @@ sweep: {group_size: [8, 32], problems_per_batch: 32, rollouts: 40_960}
 budget: 4M
 backend: simulator
 """
-
-
-def _fits_file(make_runs: Make, folder: Path, sizes: tuple[int, ...], longest: float) -> Path:
-    """Fits of short runs."""
-    found: Fits = fit(fit_runs(make_runs, sizes, longest), draws=100)
-    path = folder / "fits.json"
-    found.save(path)
-    return path
 
 
 def fit_runs(make_runs: Make, sizes: tuple[int, ...], longest: float, **context: object) -> RunSet:
@@ -94,8 +86,8 @@ def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(
     isocompute: Command, make_runs: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    fits_file = _fits_file(make_runs, tmp_path, (8, 32, 128, 512), 3e5)
-    asked = ["next", str(fits_file), "--budget", "10M", "--slots", "4", "--model", "some/model"]
+    fit_runs(make_runs, (8, 32, 128, 512), 3e5).to_polars().write_csv("runs.csv")
+    asked = ["next", "runs.csv", "--budget", "10M", "--slots", "4", "--model", "some/model"]
     runs = json.loads(isocompute(*asked, "--json").stdout)["runs"]
     continued = [run for run in runs if run["continues"] is not None]
     assert continued
@@ -115,6 +107,11 @@ def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(
     assert steps(further)[at] == continued[0]["update_steps"] - 2
     assert str(folder) in further
     assert str(folder) not in anew
+    # What the scripts cost is spent, also where one trains more than what was advised.
+    for shown in (anew, further):
+        batches = [run["group_size"] * run["problems_per_batch"] for run in runs]
+        spent = sum(batch * some for batch, some in zip(batches, steps(shown), strict=True))
+        assert re.findall(r"--spent pilot=(\d+)", shown) == [str(spent)]
 
 
 @pytest.mark.parametrize("framework", ["verl", "prime-rl"])

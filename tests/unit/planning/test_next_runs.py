@@ -82,6 +82,19 @@ def test_costs_are_in_the_unit_of_the_budget(planner: Planner) -> None:
         assert run.cost <= run.rollouts
 
 
+def test_a_run_that_fell_is_not_continued(make_runs: Make, planner: Planner) -> None:
+    assert "n128-bp32-seed0" in {run.continues for run in planner.next_runs(BUDGET, slots=3).runs}
+
+    def collapsing(n: int, bp: int, c: float) -> float:
+        return 0.1 if n == 128 and c > 3.6e4 else CURVE(n, bp, c)
+
+    compute = np.concatenate([[0.0], np.geomspace(1e4, 6e4, 16)])
+    fits = fit(make_runs(noisy(collapsing, 0.01), [(n, 32) for n in (8, 32, 128)], compute), draws=100)
+    found = Planner(fits).next_runs(BUDGET, slots=3).runs
+    assert 128 in {run.group_size for run in found}
+    assert "n128-bp32-seed0" not in {run.continues for run in found}
+
+
 def test_a_limit_on_the_cost_is_kept(planner: Planner) -> None:
     found = planner.next_runs(BUDGET, slots=4, most=1e5)
     assert found.cost <= 1e5 * (1 + 1e-9)
