@@ -164,15 +164,16 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
         remaining, when = rest * plan.rollouts_per_batch, "then, to decide whether to go on"
         if checked < trained:
             when = f"at step {checked:,}, unless you stop there, to see what lies ahead"
-        # Beside them the answer compares going on with a new run.
-        source = f" {_behind(plan)}" if _own_runs(plan) else ""
+        # Beside them the answer compares going on with a new run; options of reading would be for its log as well.
+        beside = _behind(plan) if _own_runs(plan) and " --" not in f" {_behind(plan)}" else ""
+        source = f" {beside}" * bool(beside)
         words = [
             f"isocompute forecast{source}",
             quote(output_dir),
             *bounds_words(plan.fits),
             f"--remaining {remaining}",
         ]
-        yield f"{when}: {' '.join(words)}{_to_fill_in(plan)}"
+        yield f"{when}: {' '.join(words)}{', with your runs in place of RUNS' * (beside == 'RUNS')}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:

@@ -106,7 +106,7 @@ def next_runs(
     if output is not None:
         say(f"wrote {output}")
     if study is not None:
-        lines = _study_commands(first, study, paths[0], output, logged=fits is not None)
+        lines = _study_commands(first, study, paths[0], output, planning.budget, logged=fits is not None)
     else:
         typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
         plan = planner.allocate(budget, slots=0 if first.runs else slots, **planning.choices())
@@ -121,11 +121,14 @@ def next_runs(
         say(line)
 
 
-def _study_commands(first: NextRuns, study: Study, path: Path, output: Path | None, *, logged: bool) -> list[str]:
+def _study_commands(
+    first: NextRuns, study: Study, path: Path, output: Path | None, asked: str | None, *, logged: bool
+) -> list[str]:
     """What to type to make these runs in a study; without any, to train its plan if it was run."""
     if study.designed is not None and output is None:
         # It makes them itself.
-        return [f"next: isocompute run {quote(str(path))}"]
+        raised = f", with {asked} as its budget" * bool(asked)
+        return [f"next{raised}: isocompute run {quote(str(path))}"]
     if not first.runs:
         return [f"next: isocompute run {quote(str(path))}"] if logged else []
     if output is None or output.suffix not in YAML:
@@ -207,14 +210,14 @@ def _answer(
             pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
             fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit(begun[:1])
             ran = overview(begun[0] if campaign_around(paths[0], study) is None else paths[0].parent)
-            if planning.budget is None and ran is not None and ran.left is not None:
-                if ran.done and study.designed is not None:
+            if ran is not None and ran.left is not None and ran.study.budget is not None:
+                if ran.done and study.designed is not None and budget == ran.study.budget:
                     raise PlanError(
                         f"{study.name} is done: {bare(ran.left, budget.unit)} of {budget} left",
-                        "To plan more, give the whole budget: --budget C.",
+                        "To plan more, raise the study's budget, or give a larger one: --budget C.",
                     )
                 spent = dict(budget.spent or {})
-                spent["pilot"] = spent.get("pilot", 0.0) + budget.available - ran.left
+                spent["pilot"] = spent.get("pilot", 0.0) + ran.study.budget.available - ran.left
                 budget = budget.replace(spent=spent)
     elif paths or fitting.map is not None:
         fits = fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)

@@ -96,6 +96,10 @@ def report(
             say(f"wrote {drawn}")
         return
     fitting.refuse_both(source, "`isocompute report runs/`")
+    if compare is not None:
+        from isocompute_sdk.planning.comparing import parse_configuration
+
+        parse_configuration(compare)
     page = output or USUAL
     typed = without(sys.argv[2:], LEFT_OUT)
     plain, limit = BudgetOptions(), planning.max_rollouts_per_batch

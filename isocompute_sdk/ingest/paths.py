@@ -187,6 +187,8 @@ def format_of(file: Path) -> str:
             f"{file} holds no lines that a known trainer prints, and tables do not end in {ending!r}; {_ACCEPTED}",
             "No reader knows it. Write what it measured as CSV: n,bp,step,avg@4.",
         )
+    if ending in (".yaml", ".yml"):
+        raise RecordError(f"{file} is a study or a specification; {_ACCEPTED}", "Give the folder of its runs.")
     raise RecordError(
         f"{file}: unknown ending {file.suffix!r}; {_ACCEPTED}",
         f"Rename it to what it holds, or say it with format=, one of {', '.join(accepted_formats()[1:])}.",

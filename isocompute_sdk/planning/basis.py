@@ -114,17 +114,19 @@ class Basis:
         return Pricing(budget, self._speed(budget), evaluation, evaluation_share)
 
     def _speed(self, budget: Budget) -> Throughput | None:
-        """The throughput, completed from what the runs logged where the budget needs more than was given."""
+        """The throughput: on the GPUs that were stated, and completed from what the runs logged."""
         given = self.throughput
+        counts = self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
+        stated = [budget.gpus] if budget.gpus is not None else list(counts)
+        if given is not None and given.gpus_unstated and stated:
+            given = given.replace(gpus=stated[0])
         if budget.timed and budget.gpus is not None and given is not None and given.rollouts_per_second is not None:
             given.at_gpus(budget.gpus)  # Raises if nothing says how fast so many are.
-        if self.fits.table is None or not (budget.timed or budget.unit == "tokens"):
+        if self.fits.table is None:
             return given
         from isocompute_sdk.timing.measuring import complete
 
-        stated = self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
-        gpus = budget.gpus or (stated[0] if len(stated) == 1 else None)
-        return complete(given, self.fits.table, timed=budget.timed, gpus=gpus)
+        return complete(given, self.fits.table, budget, stated[0] if len(stated) == 1 else None)
 
     def on_gpus_of(self, budget: Budget) -> Self:
         """This planner on the GPUs that the budget names."""

@@ -300,7 +300,7 @@ def speed(
             "--tokens-per-rollout if the plan's responses will be longer or shorter.",
             {"tokens_per_rollout": throughput.tokens_per_rollout},
         )
-    if seen is None or not budget.timed:
+    if seen is None:
         return
     if stated is None or stated.rollouts_per_second is None:
         yield Note(
@@ -311,6 +311,8 @@ def speed(
             "--rollouts-per-second and --step-overhead-seconds if other machines train the plan.",
             {"rollouts_per_second": throughput.rate, "gpus": throughput.gpus},
         )
+    if not budget.timed:
+        return
     low, high = seen.rollouts_per_batch[0], seen.rollouts_per_batch[-1]
     one_batch, unseen = not seen.separates_batches, list[str]()
     outside = not one_batch and not low / TIMED_SPAN <= batch <= high * TIMED_SPAN

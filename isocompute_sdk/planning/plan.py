@@ -557,10 +557,10 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
         return []
     units = [unit for unit in UNITS if unit in plan.costs]
     together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {counted(plan.gpus, 'GPU')}"]
-    if plan.gpus_assumed:
-        together[0] += " (assumed: --gpus (hardware=))"
-    if plan.overhead_assumed:
-        together[0] += " (assumed in proportion to rollouts: --step-overhead-seconds)"
+    assumed = ["--gpus (hardware=)"] * plan.gpus_assumed
+    assumed += ["in proportion to rollouts: --step-overhead-seconds"] * plan.overhead_assumed
+    if assumed:
+        together[0] += f" (assumed: {'; '.join(assumed)})"
     evaluations = amount_text(plan.breakdown["evaluation"]["gpu_hours"], "gpu_hours")
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
     return [("in total", f"{text}; evaluations ({evaluations}) included")]

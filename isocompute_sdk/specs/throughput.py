@@ -120,6 +120,11 @@ class Throughput(Spec):
         return measured
 
     @property
+    def gpus_unstated(self) -> bool:
+        """Whether it is a speed that somebody stated without the number of GPUs."""
+        return self.measured is None and self.rollouts_per_second is not None and "gpus" not in self.model_fields_set
+
+    @property
     def system_batch_size(self) -> float | None:
         """The knee: rollouts per batch at which 80 % of the largest possible speed is reached.
 

@@ -28,7 +28,7 @@ from isocompute_sdk.ingest.formats.log_format import (
     STEP_SECONDS,
 )
 from isocompute_sdk.ingest.formats.registry import names_of
-from isocompute_sdk.specs import RunSpec, Study
+from isocompute_sdk.specs import Budget, RunSpec, Study
 from isocompute_sdk.specs.throughput import TRADE_OFF_SPAN, Measurement, Throughput
 from isocompute_sdk.training.backend import BackendInfo
 
@@ -174,17 +174,20 @@ def measure(
     )
 
 
-def complete(given: Throughput | None, runs: RunSet, *, timed: bool, gpus: int | None) -> Throughput | None:
-    """What a budget needs and was not given, from what the runs logged.
+def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | None) -> Throughput | None:
+    """What was not given, from what the runs logged; what a budget does not need only where the GPUs are known.
 
     Returns:
         The throughput; `given` where the runs add nothing.
+
+    Raises:
+        FitError: a budget that needs seconds, with runs that log them on an unknown number of GPUs.
     """
     stated: dict[str, Any] = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
-    if not timed:
+    if budget.unit == "tokens" and not budget.timed:
         tokens = mean_tokens(runs)
         return given if tokens is None else Throughput.model_validate({"tokens_per_rollout": tokens, **stated})
-    if given is not None and given.rollouts_per_second is not None:
+    if (given is not None and given.rollouts_per_second is not None) or (gpus is None and not budget.timed):
         return given
     try:
         speed = measure(runs, gpus=gpus or 1)
@@ -375,6 +378,15 @@ class Timings:
     evaluation_seconds_E: Array
     evaluation_rollouts_E: Array
     startup_seconds: float
+
+
+def logs_seconds(runs: RunSet) -> bool:
+    """Whether runs say how long their steps took."""
+    try:
+        read_timings(runs, 1, None)
+    except FitError:
+        return False
+    return True
 
 
 def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | None) -> Timings:

@@ -200,14 +200,12 @@ class BudgetOptions:
             return speed
         if not given:
             return None
-        timed = "rollouts_per_second" in given
-        if "step_overhead_seconds" in given and not timed:
+        if "step_overhead_seconds" in given and "rollouts_per_second" not in given:
             raise SpecError(
                 "--step-overhead-seconds without --rollouts-per-second; accepted: both of these, or --throughput FILE",
                 "Give both, or measure the speed: isocompute doctor LOGS --speed --gpus N.",
             )
-        gpus = {"gpus": hardware.gpu_counts[0]} if timed and "gpus" in hardware.model_fields_set else {}
-        return Throughput.model_validate({**given, **gpus})
+        return Throughput.model_validate(given)
 
 
 @dataclass(frozen=True, kw_only=True)

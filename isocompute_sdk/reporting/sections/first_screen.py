@@ -16,6 +16,7 @@ from isocompute_sdk.planning.verdict import CHECK_AT
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
+from isocompute_sdk.timing.measuring import logs_seconds
 from isocompute_sdk.timing.spending import spending
 from isocompute_sdk.tolerances import FAR
 
@@ -253,7 +254,8 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {whole[unit]}{share}".removesuffix("; "))
     ]
     if plan.wall_hours is None or plan.gpu_hours is None:
-        missing = "add --rollouts-per-second and --gpus; for dollars --usd-per-gpu-hour"
+        speed = "" if material.runs is not None and logs_seconds(material.runs) else "--rollouts-per-second and "
+        missing = f"add {speed}--gpus; for dollars --usd-per-gpu-hour"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
     gpus = f"{whole['wall_hours']}{counted(plan.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
     if plan.budget.deadline_hours is not None:
