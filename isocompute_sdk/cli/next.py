@@ -211,7 +211,7 @@ def _answer(
             fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit(begun[:1])
             ran = overview(begun[0] if campaign_around(paths[0], study) is None else paths[0].parent)
             if ran is not None and ran.left is not None and ran.study.budget is not None:
-                if ran.done and study.designed is not None and budget == ran.study.budget:
+                if ran.done and ran.kinds["plan"].rollouts and budget == ran.study.budget:
                     raise PlanError(
                         f"{study.name} is done: {bare(ran.left, budget.unit)} of {budget} left",
                         "To plan more, raise the study's budget, or give a larger one: --budget C.",

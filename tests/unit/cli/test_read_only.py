@@ -29,7 +29,7 @@ LINES = (
     "allocate {study}/fits.json --budget 60k --marginal",
     "allocate {study}/fits.json --budget 60k --compare n=8,bp=8 --reference n=4,bp=8 --equal steps",
     "next {study}/fits.json --budget 60k",
-    "next {study}/study.yaml",
+    "next {study}/study.yaml --budget 90k",
     f"forecast {RUNS} --run n8-bp8-seed0 --eval-set validation --remaining 20k",
     f"doctor {RUNS}",
     "doctor {logs}",
@@ -99,7 +99,7 @@ def test_every_command_is_looked_at() -> None:
     assert {line.split()[0] for line in LINES} == {name for panel in PANELS.values() for name in panel} - {"report"}
 
 
-@pytest.mark.parametrize("line", few(LINES, {*ONCE, "list sweeps", "next {study}/study.yaml"}))
+@pytest.mark.parametrize("line", few(LINES, {*ONCE, "list sweeps", "next {study}/study.yaml --budget 90k"}))
 def test_nothing_is_written(isocompute: Command, study: Path, logs: Path, tmp_path: Path, line: str) -> None:
     before = state(study, logs)
     for form in ("", "--json") if line in ONCE else ("--json",):
