@@ -49,7 +49,7 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict = with_first(verdict, first, is_open=is_open)
     plan = replace(plan, verdict=verdict, next_runs=first, gain=gain_of(plan), other_metrics=others)
-    plan = replace(plan, unlimited=_unlimited(basis, request, plan))
+    plan = replace(plan, unlimited=_unlimited(basis, request))
     notes = unique(
         [
             *caveats.of_plan(basis, resolved, choice, plan),
@@ -356,8 +356,8 @@ def _best_rejected(resolved: Resolved, choice: Choice) -> Rejection | None:
     return min(better, key=lambda pair: pair[0])[1] if better else None
 
 
-def _unlimited(basis: Basis, request: Request, plan: Plan) -> Unlimited | None:
-    """The plan without the limits that were asked for; None without any, or where they change next to nothing."""
+def _unlimited(basis: Basis, request: Request) -> Unlimited | None:
+    """The plan without the limits that were asked for; None without any."""
     fixed, limit = request.fixed, basis.hardware.max_rollouts_per_batch
     sizes = {"B_p = {:,}": fixed.problems_per_batch, "M = {:,}": fixed.update_steps}
     sizes |= {"{:,} rollouts per batch": fixed.rollouts_per_batch, "at most {:,} rollouts per batch": limit}
@@ -371,10 +371,7 @@ def _unlimited(basis: Basis, request: Request, plan: Plan) -> Unlimited | None:
         free = unjudged(without, replace(request, fixed=Fixed(), mode="expected"))
     except PlanError:
         return None
-    found = Unlimited(tuple(asked), free.group_size, free.problems_per_batch, free.update_steps, free.predicted_reward)
-    rewards = found.predicted_reward, plan.predicted_reward
-    same = None in rewards or len({f"{reward:.3f}" for reward in rewards}) == 1
-    return None if same and found.group_size == plan.group_size else found
+    return Unlimited(tuple(asked), free.group_size, free.problems_per_batch, free.update_steps, free.predicted_reward)
 
 
 def _first(

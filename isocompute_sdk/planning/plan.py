@@ -110,7 +110,7 @@ class Plan(Sized, Saved):
     backend: str | None = None
     """Backend of the framework of its runs; None if unknown, or without one."""
     unlimited: Unlimited | None = None
-    """What the budget would buy without the limits that were asked for; None where they change next to nothing."""
+    """What the budget would buy without the limits that were asked for; None without any."""
     next_runs: NextRuns | None = None
     """Runs to make before this plan, none of them where none is worth its cost; None if they were not looked for: fits
     without draws, or M or B fixed."""

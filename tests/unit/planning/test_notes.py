@@ -205,7 +205,10 @@ def test_conservative_plans_say_what_they_leave() -> None:
     assert careful.unlimited is not None
     assert careful.unlimited.group_size == bold.group_size
     # Where no n above those that were run is better the mode costs nothing.
-    assert planner.allocate("1M", mode="conservative", slots=0).unlimited is None
+    # Where it changes nothing, it is named as well.
+    same = planner.allocate("1M", mode="conservative", slots=0)
+    assert same.unlimited is not None
+    assert same.unlimited.predicted_reward == same.predicted_reward
 
 
 def test_many_passes_over_any_set_and_batches_beyond_all_that_were_studied_are_warned_of() -> None:
