@@ -321,13 +321,14 @@ def fit_together(
     *,
     bounds: tuple[float, float],
     rng: np.random.Generator | int | None,
+    pool: Sequence[str] = (),
 ) -> Fits | None:
     """Fits of a run together with the others; None if they may not be compared, or do not tell of its metric."""
     if len(runs.run_ids) < 2:
         # Its surface is that of its fit, without the checks of a sweep.
         return None
     try:
-        fits = fit(runs, metric, eval_set, bounds=bounds, rng=rng)
+        fits = fit(runs, metric, eval_set, bounds=bounds, rng=rng, pool=pool)
     except (FitError, RecordError):
         return None
     return fits if run_id is None or fits.metric in runs.filter(run_id=run_id).metrics else None

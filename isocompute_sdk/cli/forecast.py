@@ -67,6 +67,7 @@ def forecast(
     rest: RestOptions,
     reading: ReadingOptions,
     eval_set: opt.EvalSet = None,
+    pool: opt.Pool = None,
     bounds: opt.Bounds = (0.0, 1.0),
     level: opt.Level = 0.8,
     seed: opt.Seed = 0,
@@ -110,7 +111,7 @@ def forecast(
     if rest.remaining is None and (refused := changed_options(rest)):
         raise SpecError(f"{refused[0]} works only with --remaining", "Add --remaining 2M.")
     left_out: dict[str, str] = {}
-    runs, sweep = _read(logs, reading, eval_set, bounds, seed, left_out)
+    runs, sweep = _read(logs, reading, eval_set, pool or (), bounds, seed, left_out)
     saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
     if rest.remaining is not None:
         run = _newest(reading, logs, runs) if run is None else run
@@ -118,7 +119,7 @@ def forecast(
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
         mine = runs if name is None else runs.filter(run_id=name)
         behind = sweep or api.fit(mine, reading.metric, eval_set, bounds=bounds, rng=seed)
-        given = [] if reading.saved(logs) else bounds_words(behind)
+        given = [] if reading.saved(logs) else [*bounds_words(behind), *(f"--pool {name}" for name in pool or ())]
         plan_anew = ["isocompute allocate", *reading.sources(logs), *given, f"--budget {rest.remaining}"]
         _replan(runs, name, behind, own, rest, seed, output, plan_anew, json=json)
         if not json:
@@ -150,6 +151,7 @@ def _read(
     logs: list[Path] | None,
     reading: ReadingOptions,
     eval_set: str | None,
+    pool: Sequence[str],
     bounds: tuple[float, float],
     seed: int,
     left_out: dict[str, str],
@@ -162,7 +164,7 @@ def _read(
         fits = Fits.load(file)
         return api.runs_of(fits, "forecast"), fits
     runs = reading.read(logs, reading.metric, left_out=left_out)
-    return runs, api.fit_together(runs, None, reading.metric, eval_set, bounds=bounds, rng=seed)
+    return runs, api.fit_together(runs, None, reading.metric, eval_set, bounds=bounds, rng=seed, pool=pool)
 
 
 def _forecasts(

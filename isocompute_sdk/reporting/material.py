@@ -33,7 +33,7 @@ from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
 Source = Plan | Fits | FitsSet | Audit | RunSet | Sequence[str | PathLike[str]] | str | PathLike[str]
-ABOUT_RUNS = ("--map", "--set", "--rename", "--ignore", "--metric", "--eval-set", "--bounds")
+ABOUT_RUNS = ("--map", "--set", "--rename", "--ignore", "--metric", "--eval-set", "--bounds", "--pool")
 """Options that say what is read, which commands about runs share."""
 REACH = 3.0
 """Budget of a page that was given none, over the largest compute of the runs."""
@@ -219,6 +219,7 @@ class Material:
             words += [word] * kept
         if self.runs is None and self.fits is not None:
             words = [f"--metric {quote(self.fits.metric)}", *bounds_words(self.fits)]
+            words += [f"--pool {name}" for name in self.fits.options.get("pool", ())]
         source = self.behind if self.runs is None else self.typed
         return going_on(self.plan).replace("RUNS", " ".join(word for word in (source, *words) if word))
 

@@ -71,13 +71,14 @@ class Typed:
 
 def filled(text: str, words: Sequence[str]) -> str:
     """A text whose commands about the runs that were read name them; `words` are what was typed after `isocompute`."""
-    typed = without(words[1:], (*SHOWN, "--map", "--throughput", "--recipe", *MEANINGS))
+    typed = without(words[1:], (*SHOWN, "--map", "--throughput", "--recipe", "--pool", *MEANINGS))
     read = [word for word in typed if os.path.exists(word) or glob.has_magic(word)]
     meanings = [
         word for at, word in enumerate(words) if word.partition("=")[0] in MEANINGS or words[at - 1] in MEANINGS
     ]
 
-    bounds = [word for at, word in enumerate(words) if "--bounds" in words[max(at - 2, 0) : at + 1]]
+    given = [word for at, word in enumerate(words) if "--bounds" in words[max(at - 2, 0) : at + 1]]
+    given += [word for at, word in enumerate(words) if word.startswith("--pool") or words[at - 1] == "--pool"]
     mapped = [
         word for at, word in enumerate(words) if word.startswith("--map=") or "--map" in words[max(at - 1, 0) : at + 1]
     ]
@@ -89,7 +90,7 @@ def filled(text: str, words: Sequence[str]) -> str:
         if not read and doctor:
             return found[0]
         named = f" --output {map_name(read)}" if found[2] else ""
-        return f"{found[1]} {shlex.join([*(read or mapped), *meanings, *(() if doctor else bounds)])}{named}"
+        return f"{found[1]} {shlex.join([*(read or mapped), *meanings, *(() if doctor else given)])}{named}"
 
     return ABOUT_READ.sub(about, text) if read or mapped else text
 

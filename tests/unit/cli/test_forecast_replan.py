@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk import Forecast
+from isocompute_sdk import Forecast, Plan
 from isocompute_sdk.planning import Replan
 from isocompute_sdk.run_folders.run_journal import Journal
 from tests.parameters import few
@@ -190,3 +190,21 @@ def test_of_runs_with_several_metrics_the_bounds_are_asked_for_one(tmp_path: Pat
     assert refused.returncode == 1
     command = shlex.split(refused.stderr.rpartition("isocompute ")[2])
     assert json.loads(ok(isocompute(*command)).stdout)["metric"] == "avg@4"
+
+
+def test_runs_that_a_plan_pools_are_pooled_by_the_forecast_that_it_prints(tmp_path: Path, isocompute: Command) -> None:
+    with (tmp_path / "runs.csv").open("w", newline="") as lines:
+        table = csv.writer(lines)
+        table.writerow(["run_id", "step", "n", "bp", "avg@4", "learning_rate"])
+        for n, rate in ((4, 1e-6), (8, 3e-6), (16, 2e-6)):
+            table.writerows(
+                [f"r{n}", step, n, 32, reward(step) / 2 + 0.01 * n, rate] for step in range(0, LAST // 2, EVERY)
+            )
+    asked = ("allocate", "runs.csv", "--budget", "60k", "--pool", "learning_rate", "--output", "plan.json")
+    lines = ok(isocompute(*asked, columns=1000)).stdout.splitlines()
+    best = Plan.load(tmp_path / "plan.json").gain
+    assert best is not None
+    (command,) = (line.partition("isocompute ")[2] for line in lines if "isocompute forecast runs.csv" in line)
+    stop = json.loads(ok(isocompute(*shlex.split(command), "--json")).stdout)
+    kept = stop["forecast"]["card"]["keep"]
+    assert kept["reward"] == pytest.approx(best.best.reward, abs=1e-6)
