@@ -155,7 +155,7 @@ def launch(
 
 def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
     """What to type to start the script, which needs its files; and at its check or the end of what is approved."""
-    from isocompute_sdk.reporting.wording import bounds_words
+    from isocompute_sdk.reporting.wording import bounds_words, runs_behind
 
     yield ("to train it anyway" if _not_approved(plan) else "next") + start
     approval, trained = plan.approval, plan.approved_steps
@@ -165,7 +165,8 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
         if checked < trained:
             when = f"at step {checked:,}, unless you stop there, to see what lies ahead"
         # Beside them the answer compares going on with a new run; options of reading would be for its log as well.
-        beside = _behind(plan) if _own_runs(plan) and " --" not in f" {_behind(plan)}" else ""
+        read = runs_behind(plan.fits)
+        beside = read if _own_runs(plan) and " --" not in f" {read}" else ""
         source = f" {beside}" * bool(beside)
         words = [
             f"isocompute forecast{source}",
@@ -231,21 +232,10 @@ def _own_runs(plan: Plan) -> bool:
     return plan.verdict.kind != "borrowed"
 
 
-def _behind(plan: Plan) -> str:
-    """What a plan's runs were read from, or a word to fill in."""
-    from isocompute_sdk.reporting.material import Asked, Material
-
-    return Material("plan", Asked(), plan=plan, fits=plan.fits).behind
-
-
-def _to_fill_in(plan: Plan) -> str:
-    """What stands for runs in a command where a plan does not know what they were read from."""
-    return ", with your runs in place of RUNS" if _own_runs(plan) and _behind(plan) == "RUNS" else ""
-
-
 def _not_approved(plan: Plan) -> list[Note]:
     """That something speaks against the plan."""
     from isocompute_sdk.reporting.material import Asked, Material
+    from isocompute_sdk.reporting.wording import runs_behind
 
     approval = plan.approval
     if approval is None or approval.kind != "do-not":
@@ -253,7 +243,8 @@ def _not_approved(plan: Plan) -> list[Note]:
     text = f"{approval.label}: {approval.reason}"
     if plan.next_runs is not None and plan.next_runs.runs:
         command = Material("plan", Asked(), plan=plan, fits=plan.fits, plan_file=True).first
-        text += f". This prints what to run first: {command}{_to_fill_in(plan)}"
+        where = ", with your runs in place of RUNS" * (_own_runs(plan) and runs_behind(plan.fits) == "RUNS")
+        text += f". This prints what to run first: {command}{where}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 
 

@@ -118,7 +118,7 @@ class Basis:
         given = self.throughput
         counts = self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
         stated = [budget.gpus] if budget.gpus is not None else list(counts)
-        if given is not None and given.gpus_unstated and stated:
+        if given is not None and given.is_stated_without("gpus") and stated:
             given = given.replace(gpus=stated[0])
         if budget.timed and budget.gpus is not None and given is not None and given.rollouts_per_second is not None:
             given.at_gpus(budget.gpus)  # Raises if nothing says how fast so many are.

@@ -203,13 +203,7 @@ class Plan(Sized, Saved):
     @property
     def overhead_assumed(self) -> bool:
         """Whether seconds are in proportion to rollouts because nobody said what a step costs besides."""
-        speed = self.throughput
-        return (
-            speed is not None
-            and speed.measured is None
-            and speed.rollouts_per_second is not None
-            and "step_overhead_seconds" not in speed.model_fields_set
-        )
+        return self.throughput is not None and self.throughput.is_stated_without("step_overhead_seconds")
 
     @property
     def gains_nothing(self) -> bool:

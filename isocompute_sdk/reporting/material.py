@@ -28,7 +28,7 @@ from isocompute_sdk.planning.plan_parts import Alternative
 from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
-from isocompute_sdk.reporting.wording import bounds_words, budget_option, going_on, speed_options
+from isocompute_sdk.reporting.wording import bounds_words, budget_option, going_on, runs_behind, speed_options
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
@@ -154,7 +154,7 @@ class Material:
     @property
     def behind(self) -> str:
         """What the runs behind fits and plans were read from, as typed, or a word to fill in."""
-        return (self.fits is not None and self.fits.read_from) or "RUNS"
+        return runs_behind(self.fits)
 
     @property
     def advice(self) -> str:

@@ -64,6 +64,11 @@ def instead(plan: Plan) -> tuple[str, str] | None:
     return "what a better model costs", f"--for-reward {round(better, 3):g}{unit}"
 
 
+def runs_behind(fits: Fits | None) -> str:
+    """What the runs behind fits were read from, as typed, or a word to fill in."""
+    return (fits.read_from if fits is not None else "") or "RUNS"
+
+
 def going_on(plan: Plan) -> str:
     """The command that asks whether a run so far should go on in place of the plan; empty where that gains no more."""
     gain, small = plan.gain, plan.tolerances.small

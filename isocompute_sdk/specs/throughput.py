@@ -119,10 +119,9 @@ class Throughput(Spec):
         measured: Throughput = upward.call("measure", runs, **options)
         return measured
 
-    @property
-    def gpus_unstated(self) -> bool:
-        """Whether it is a speed that somebody stated without the number of GPUs."""
-        return self.measured is None and self.rollouts_per_second is not None and "gpus" not in self.model_fields_set
+    def is_stated_without(self, name: str) -> bool:
+        """Whether it is a speed that somebody stated without the field of this name."""
+        return self.measured is None and self.rollouts_per_second is not None and name not in self.model_fields_set
 
     @property
     def system_batch_size(self) -> float | None:
