@@ -254,7 +254,7 @@ def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:
     """Fit again on the runs behind `fits` and `more_runs` together, with the same options unless changed.
 
     Raises:
-        FitError: fits without runs (published laws, or the fits inside a plan).
+        FitError: fits without runs (published laws).
     """
     return fit(runs_of(fits, "add to").concat(more_runs), fits.metric, **{**fits.options, **changes})
 
@@ -264,7 +264,7 @@ def runs_of(fits: Fits, purpose: str) -> RunSet:
     if fits.table is None:
         raise FitError(
             f"these fits ({fits.source or fits.method}) hold no runs to {purpose}",
-            "Fit your own runs with fit(runs); published laws and the fits inside a plan hold none.",
+            "Fit your own runs with fit(runs); published laws hold none.",
         )
     return fits.table
 

@@ -20,6 +20,7 @@ from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.health.findings import faults_in
 from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns
@@ -225,17 +226,22 @@ class DesignedPilot:
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
         """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
         taken = self.decisions()
-        continued = {size: self.own.cost(self.spec(one)) for size, one in self._longest(taken).items()}
-        return self.own.planner(fits, self.runs(taken)).allocate(
-            self._left(self._spent(taken)), n_problems=self.study.data.n_problems, continued=continued, **options
-        )
+        asked = {**self._asked(taken, fits), **options}
+        return self.own.planner(fits, self.runs(taken)).allocate(self._left(self._spent(taken)), **asked)
+
+    def _asked(self, taken: Sequence[Decision], fits: Fits) -> dict[str, Any]:
+        """What the plan may take over from the pilot: a round asks about this very plan."""
+        continued = {size: self.own.cost(self.spec(one)) for size, one in self._longest(taken, fits).items()}
+        return {"n_problems": self.study.data.n_problems, "continued": continued}
 
     def planned_run(self, plan: Plan) -> RunSpec:
         """The run that trains a plan; decided once."""
         taken = self.decisions()
         if taken[-1].what == "plan":
             return self.spec(taken[-1].named[taken[-1].planned])
-        continued, spent = self._longest(taken).get((plan.group_size, plan.problems_per_batch)), self._spent(taken)
+        assert plan.fits is not None, "a plan of runs has their fits"
+        size, spent = (plan.group_size, plan.problems_per_batch), self._spent(taken)
+        continued = self._longest(taken, plan.fits).get(size)
         if continued is not None:
             steps = max(plan.update_steps, continued.update_steps)
             run = replace(continued, update_steps=steps, final_steps=steps, stopped=None)
@@ -289,12 +295,12 @@ class DesignedPilot:
             )
         return self.budget.replace(spent={**other, "pilot": other.get("pilot", 0.0) + spent}) if spent else self.budget
 
-    def _longest(self, taken: Sequence[Decision]) -> dict[tuple[int, int], Chosen]:
-        """The longest run of each (n, B_p), which a plan with them continues; none if the backend cannot."""
+    def _longest(self, taken: Sequence[Decision], fits: Fits) -> dict[tuple[int, int], Chosen]:
+        """The longest healthy run of each (n, B_p), which a plan with them continues; none if the backend cannot."""
         if not self.extends:
             return {}
         runs = sorted(taken[-1].runs, key=lambda one: one.update_steps)
-        kept = {run.run_id for run in self.own.kept(self.runs(taken))}
+        kept = {run.run_id for run in self.own.kept(self.runs(taken))} - set(faults_in(fits.notes))
         return {(one.group_size, one.problems_per_batch): one for one in runs if one.run_id in kept}
 
     def _fit(self, taken: Sequence[Decision]) -> Fits:
@@ -317,12 +323,14 @@ class DesignedPilot:
             reason = f"the pilot ends: it has cost {largest - most / self.budget.amount:.0%} of the budget"
             reason += f", of at most {largest:.0%}" if most <= 0 else ""
         else:
-            asked = self.own.planner(self._fit(taken), self.runs(taken)).next_runs(
+            fits = self._fit(taken)
+            asked = self.own.planner(fits, self.runs(taken)).next_runs(
                 self._left(self._spent(taken)),
                 slots=self.slots,
                 most=most,
                 continuing=self.extends,
                 rng=number,
+                **self._asked(taken, fits),
             )
             # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
             stopped = {run.run_id for run in taken[-1].runs if run.stopped is not None}

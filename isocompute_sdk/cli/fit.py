@@ -60,7 +60,7 @@ def fit(
         first.save(output)
     pictures = opt.save_pictures(first, plot) if plot is not None else []
     if json:
-        emit_json({"kind": "fits-set", "fits": {name: one.to_dict(with_runs=False) for name, one in every.items()}})
+        emit_json({"kind": "fits-set", "fits": {name: one.trimmed.to_dict() for name, one in every.items()}})
         return
     for one in every.values():
         print_fits(one, verbose=verbose)

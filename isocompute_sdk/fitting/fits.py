@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log2
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -50,10 +50,12 @@ from isocompute_sdk.fitting.run_surface import RunSurface
 from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, best_size_interval, chosen_sizes, group_size_odds
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface, curve_of
+from isocompute_sdk.metrics import LEADING
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, short
 from isocompute_sdk.records.comparable import RunSettings
+from isocompute_sdk.records.grouping import kin
 from isocompute_sdk.records.reward_metrics import no_rise_note
 from isocompute_sdk.records.runset import RunSet
 from isocompute_sdk.tolerances import Tolerances
@@ -110,9 +112,7 @@ class Fits(Saved):
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Arguments of `fit`, which `refit` repeats."""
     runs: Mapping[str, Any] | None = field(default=None, repr=False)
-    """Runs behind the fit in `RunSet.to_dict` form; None for published laws and the fits inside a plan."""
-    reached: Reached | None = field(default=None, repr=False)
-    """The best that they reached, where `runs` were left out."""
+    """Runs behind the fit in `RunSet.to_dict` form; None for published laws."""
     read_from: str = ""
     """Files of the runs with the options of reading, as typed; empty if they were not read by a command."""
 
@@ -194,7 +194,7 @@ class Fits(Saved):
 
     @cached_property
     def table(self) -> RunSet | None:
-        """The runs behind the fit; None for published laws and the fits inside a plan."""
+        """The runs behind the fit; None for published laws."""
         return None if self.runs is None else RunSet.from_dict(self.runs)
 
     @cached_property
@@ -205,7 +205,7 @@ class Fits(Saved):
     @cached_property
     def best_reached(self) -> Reached | None:
         """The best reward that a run reached, by its own curve in this fit; None for published laws."""
-        return best_reached(self) if self.reached is None else self.reached
+        return best_reached(self)
 
     @cached_property
     def run_surfaces(self) -> Mapping[str, RunSurface]:
@@ -527,9 +527,13 @@ class Fits(Saved):
             )
         return self.surface
 
-    def to_dict(self, *, with_runs: bool = True) -> dict[str, Any]:
-        """JSON form; `with_runs=False` leaves out the table that `refit` needs."""
-        return FITS.to_dict(self if with_runs else replace(self, runs=None, reached=self.best_reached))
+    @property
+    def trimmed(self) -> Self:
+        """Itself with what was fitted of the runs alone, as plans keep it: no other metrics, which may be many."""
+        if self.table is None:
+            return self
+        fitted = {*kin(self.metric, self.table.metrics), *LEADING}
+        return replace(self, runs=self.table.filter(metric=fitted).to_dict())
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""

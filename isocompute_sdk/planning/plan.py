@@ -40,8 +40,8 @@ GIVEN_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude
 TYPED_FIELDS = PlainSerializer(lambda spec: spec.model_dump(mode="json", exclude_unset=True))
 """Saves a spec without the fields that nobody gave, which what is read back would take for given."""
 
-SavedFits = Annotated[Fits, Converted(lambda fits: fits.to_dict(with_runs=False), Fits.from_dict)]
-"""Fits, saved without their table of runs."""
+SavedFits = Annotated[Fits, Converted(lambda fits: fits.trimmed.to_dict(), Fits.from_dict)]
+"""Fits, saved with what was fitted of their runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class Plan(Sized, Saved):
     compared_with: str | None = field(default=None, compare=False)
     """Configuration that it was compared with, such as n=16,bp=32; None if with none."""
     fits: SavedFits | None = field(default=None, repr=False, compare=False)
-    """The fits behind the plan, without their table of runs; None if they were not saved with it."""
+    """The fits behind the plan; None if they were not saved with it."""
 
     def __post_init__(self) -> None:
         """The budget pays for n, B_p and M, and the hardware takes the batch."""

@@ -327,8 +327,7 @@ def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     asked = replace(asked, compare=asked.compare or plan.compared_with)
     if plan.fits is not None and (asked.budget is not None or asked.planner or asked.options):
         budget = plan.budget if asked.budget is None else asked.budget.in_place_of(plan.budget)
-        # The framework of the runs is known to the saved plan alone.
-        plan = replace(Planner.of(plan, **asked.planner).allocate(budget, **options), backend=plan.backend)
+        plan = Planner.of(plan, **asked.planner).allocate(budget, **options)
     found = Material(name, asked, plan=plan, fits=plan.fits, plan_file=True)
     if plan.fits is None:
         return found

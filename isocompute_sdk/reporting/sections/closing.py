@@ -82,9 +82,10 @@ def provenance(material: Material) -> Section:
         rows.append(("Fitted", f"{fits.metric}, method {fits.method}, from {whence}"))
         given = ", ".join(f"{name} = {json.dumps(value)}" for name, value in sorted(fits.options.items()))
         rows += [("Options of the fit", given)] * bool(given)
-        rows.append(("SHA-256 of the fits", str(fits.to_dict(with_runs=False)["digest"])))
-        if fits.runs is not None:
-            rows.append(("SHA-256 of the runs", digest_of(fits.runs)))
+        kept = fits.trimmed
+        rows.append(("SHA-256 of the fits", str(kept.to_dict()["digest"])))
+        if kept.runs is not None:
+            rows.append(("SHA-256 of the runs", digest_of(kept.runs)))
     if plan is not None:
         rows.append(("SHA-256 of the plan", str(plan.to_dict()["digest"])))
     if material.audit is not None:
