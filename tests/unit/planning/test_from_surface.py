@@ -116,6 +116,12 @@ def test_the_planner_of_a_plan_makes_it_again(
         assert getattr(again, name) == getattr(plan, name)
 
 
+@pytest.mark.parametrize("budget", ["300k", "1M", "20M"])
+def test_a_saved_plan_decides_other_budgets_as_its_runs_do(both: FitsSet, budget: str, tmp_path: Path) -> None:
+    kept = Plan.load(Planner(both.first).allocate("3M").save(tmp_path / "plan.json"))
+    assert Planner.of(kept).allocate(budget) == Planner(both.first).allocate(budget)
+
+
 def test_a_conservative_plan_takes_the_best_n_that_was_run(both: FitsSet) -> None:
     planner, largest = Planner(both.first), both.first.group_size_range[1]
     plan, careful = (planner.allocate("50M", spend="all", mode=mode) for mode in ("expected", "conservative"))
