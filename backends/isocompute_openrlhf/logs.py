@@ -45,8 +45,8 @@ from isocompute_sdk.training.payload.run_files import STARTED
 REQUEST_DOCUMENT = request_document("openrlhf")
 
 
-def read_inputs(folder: Path) -> tuple[RunSpec, int, int | None]:
-    """The run of a folder that the launch script wrote, its GPUs, and its problems, None before they are counted."""
+def read_inputs(folder: Path) -> tuple[RunSpec, int | None]:
+    """The run of a folder that the launch script wrote, and its problems, None before they are counted."""
     path = folder / REQUEST
     try:
         request = REQUEST_DOCUMENT.load(path)
@@ -62,7 +62,7 @@ def read_inputs(folder: Path) -> tuple[RunSpec, int, int | None]:
             f"{path}: the run used OpenRLHF {request.version}; this release reads {VERSION}",
             "Read its TensorBoard folder instead: `isocompute doctor`.",
         )
-    return request.run, request.gpus, n_problems
+    return request.run, n_problems
 
 
 CONSOLE = re.compile(r"console\.(\d+)\.log")
@@ -89,7 +89,7 @@ RUN_FILES = ("tensorboard/**/*tfevents*", "console.*.log", LOG_FILE, ATTEMPTS_FI
 
 def read_run(folder: Path) -> RunLog:
     """Everything that the run in a folder has logged; see `ingest.formats.log_format.RunFolder`."""
-    (run, gpus, n_problems), form = read_inputs(folder), load("openrlhf")
+    (run, n_problems), form = read_inputs(folder), load("openrlhf")
     assert form.console is not None
     read = {number: read_console(path, form.console) for number, path in consoles(folder).items()}
     printed = {number: attempts for number, (attempts, _) in read.items()}
@@ -104,7 +104,7 @@ def read_run(folder: Path) -> RunLog:
         one = attempt_of_steps(folder, chain(*printed.get(number, ())))
         attempts.append(replace(one, started=float(number), from_step=resumed.get(number)))
     said: dict[str, Any] = {**run.context(), "n_problems": n_problems}
-    return RunLog(run.run_id, folder, "console", tuple(attempts), notes, said, framework=form, gpus=gpus)
+    return RunLog(run.run_id, folder, "console", tuple(attempts), notes, said, framework=form)
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

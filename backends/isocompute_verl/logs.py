@@ -51,8 +51,7 @@ def read_run(folder: Path) -> RunLog:
     logs = (log_of(folder, number) for number in starts(folder))
     attempts = tuple(one for path in logs if path.stat().st_size for one in read_attempts(path))
     notes = tuple(note for one in attempts for note in one.notes)
-    gpus = max(run.hardware.gpu_counts)
-    return RunLog(run.run_id, folder, "verl", attempts, notes, dict(run.context()), framework=form, gpus=gpus)
+    return RunLog(run.run_id, folder, "verl", attempts, notes, dict(run.context()), framework=form)
 
 
 def starts(run: Path) -> list[int]:
@@ -133,6 +132,9 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
     if kl is None and flag(f"{actor}.use_kl_loss") is False:
         kl = Said(0.0, f"{keys.path}: {actor}.use_kl_loss = False")
     staleness = get("async_training.staleness_threshold")
+    # Where rollouts have GPUs of their own, these are not all.
+    nodes, per_node = number("trainer.nnodes", 1), number("trainer.n_gpus_per_node")
+    gpus = None if per_node is None or "rollout.n_gpus_per_node" in keys.flat else per_node * (nodes or 1)
     size = get(f"{rollout}.n")
     if size is None and flag("algorithm.adv_estimator") in (None, "gae") and flag(f"{actor}.ppo_mini_batch_size"):
         # One sample of each prompt is the default, and what PPO is trained with.
@@ -141,6 +143,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "group_size": size,
         "problems_per_batch": get(batch),
         "seed": get("data.seed"),
+        "gpus": keys.derived(gpus, "trainer.n_gpus_per_node", "trainer.nnodes"),
         "model": get("actor_rollout_ref.model.path"),
         "train_data": get("data.train_files"),
         "algorithm": keys.algorithm("algorithm.adv_estimator"),

@@ -60,7 +60,7 @@ def doctor(
     reading: ReadingOptions,
     speed: Annotated[bool, opt.option("Measure seconds per step and write them.", SPEED, "--speed")] = False,
     seconds: Annotated[str | None, opt.option("Metric that holds seconds per step.", SPEED)] = None,
-    gpus: Annotated[int | None, opt.count("--gpus", "GPUs per run.", SPEED)] = None,
+    gpus: Annotated[int | None, opt.count("--gpus", "GPUs per run; as the logs say by default.", SPEED)] = None,
     usd_per_gpu_hour: Annotated[
         float | None, opt.quantity("--usd-per-gpu-hour", "Price to save with the speed.", SPEED)
     ] = None,
@@ -93,9 +93,12 @@ def doctor(
 
     reading.refuse_both(paths, "`isocompute doctor runs/`")
     if speed:
-        if gpus is None:
-            raise SpecError("--speed without --gpus; logs do not say how many GPUs the runs had", "Add --gpus N.")
-        save_speed(reading.read(paths, reading.metric), gpus, seconds, usd_per_gpu_hour, output, json=json)
+        from isocompute_sdk.timing.measuring import gpus_of
+
+        runs = reading.read(paths, reading.metric)
+        if gpus is None and not gpus_of(runs):
+            raise SpecError("--speed without --gpus: these logs do not say how many GPUs each run had", "Add --gpus N.")
+        save_speed(runs, gpus, seconds, usd_per_gpu_hour, output, json=json)
         return
     for option, value in (("--seconds", seconds), ("--gpus", gpus), ("--usd-per-gpu-hour", usd_per_gpu_hour)):
         if value is not None:

@@ -102,7 +102,7 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
         measured = {m: series for m, series in measured.items() if m.metric not in (STEP_SECONDS, SAMPLING_SECONDS)}
     notes = [*log.notes, *_late(log), *_about_metrics(log, known)]
     _check_tokens(log, measured, counter, scale, reading.context.get("max_tokens"))
-    totals = _totals(log, measured, counter, scale)
+    totals = _totals(reading.context.get("gpus"), measured, counter, scale)
     parts: list[pl.DataFrame] = []
 
     def add(measure: Measure, step_T: Array, value_T: Array) -> None:
@@ -154,7 +154,7 @@ def _paths(log: RunLog, updates: Sequence[str], reading: Reading, counter: Count
 
 
 def _totals(
-    log: RunLog, measured: Mapping[Measure, ScalarSeries], counter: Counter, scale: float
+    gpus: int | None, measured: Mapping[Measure, ScalarSeries], counter: Counter, scale: float
 ) -> dict[str, tuple[Array, Array]]:
     """Column -> update steps and what each of them used: tokens, and GPU time if the number of GPUs is known.
 
@@ -165,8 +165,8 @@ def _totals(
     if lengths is not None and scale == 1.0:
         step_T = lengths.step_T.astype(np.float64)
         found["tokens"] = step_T, (counter.at(step_T) - counter.at(np.maximum(step_T - 1, 0.0))) * lengths.value_T
-    if seconds is not None and log.gpus is not None and scale == 1.0:
-        found["gpu_seconds"] = seconds.step_T.astype(np.float64), seconds.value_T * log.gpus
+    if seconds is not None and gpus is not None and scale == 1.0:
+        found["gpu_seconds"] = seconds.step_T.astype(np.float64), seconds.value_T * gpus
     return found
 
 

@@ -133,6 +133,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("gpu_seconds", "number", "GPU time used so far, seconds times GPUs", minimum=0),
     Column("framework", "text", "what trained the run: openrlhf, verl, trl, torch or another", per_run=True),
+    Column("gpus", "integer", "GPUs of the run", ("n_gpus", "num_gpus"), 1, per_run=True),
     _context("model", "text", "base model", None, "model_name", "model_name_or_path", "base_model"),
     _context("train_data", "text", "training problems", None, "dataset_name", "dataset", "data_set"),
     _context("algorithm", "text", "grpo, ppo, cispo or another", None, "algo"),

@@ -54,6 +54,8 @@ class RunInfo:
     """Compute paid for up to the last evaluation, attempts that were given up included; None if unknown."""
     framework: str | None = None
     """What trained it, by the name of its log format or backend; None if unknown."""
+    gpus: int | None = None
+    """GPUs that it had; None if unknown."""
 
 
 @dataclass(frozen=True, eq=False)

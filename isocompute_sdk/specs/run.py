@@ -189,6 +189,7 @@ class RunSpec(Sized, Spec):
             "problems_per_batch": self.problems_per_batch,
             "seed": self.seed,
             "framework": self.backend,
+            "gpus": max(self.hardware.gpu_counts),
             "model": self.model,
             "train_data": self.data.train,
             "algorithm": recipe.algorithm,

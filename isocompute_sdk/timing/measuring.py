@@ -117,7 +117,7 @@ class Line:
 def measure(
     runs: RunSet,
     *,
-    gpus: int | Mapping[str, int] = 1,
+    gpus: int | Mapping[str, int] | None = None,
     seconds: str | None = None,
     level: float = 0.8,
     usd_per_gpu_hour: float | None = None,
@@ -130,7 +130,7 @@ def measure(
 
     Args:
         runs: runs on one kind of machine, best at batches at least 4x apart.
-        gpus: GPUs of all runs, or by run id.
+        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 where they do not.
         seconds: metric with the seconds of a step. None: the first of those above.
         level: coverage of the intervals.
         usd_per_gpu_hour: price, stored in the result.
@@ -189,16 +189,31 @@ def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int |
         return given if tokens is None else Throughput.model_validate({"tokens_per_rollout": tokens, **stated})
     if (given is not None and given.rollouts_per_second is not None) or (gpus is None and not budget.timed):
         return given
+    known = gpus_of(runs)
     try:
-        speed = measure(runs, gpus=gpus or 1)
+        speed = measure(runs, gpus=known if known else gpus)
     except FitError:
         return given
-    if gpus is None:
+    if gpus is None and not known:
         raise FitError(
             "these runs log their seconds per step, but not the number of GPUs",
             "Add --gpus N (gpus= of Hardware), or write '500 GPU-hours on 8xH100'.",
         )
-    return speed.replace(**stated)
+    speed = speed.replace(**stated)
+    if gpus is None or not known:
+        return speed
+    try:
+        return speed.at_gpus(gpus)
+    except SpecError:
+        if budget.timed:
+            raise
+        return given
+
+
+def gpus_of(runs: RunSet) -> dict[str, int]:
+    """GPUs by run id; empty unless every run says its own."""
+    found = {run.run_id: run.gpus for run in runs.runs()}
+    return {name: gpus for name, gpus in found.items() if gpus is not None and None not in found.values()}
 
 
 def mean_tokens(runs: RunSet) -> float | None:
@@ -389,18 +404,19 @@ def logs_seconds(runs: RunSet) -> bool:
     return True
 
 
-def read_timings(runs: RunSet, gpus: int | Mapping[str, int], seconds: str | None) -> Timings:
+def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: str | None) -> Timings:
     """Times of all steps but the first of every run.
 
     Args:
         runs: evaluations and step metrics.
-        gpus: GPUs of all runs, or by run id.
+        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 where they do not.
         seconds: metric that holds the seconds of a step; None to look for one.
     """
     import polars as pl
 
     if not hasattr(runs, "to_polars"):
         raise FitError(f"runs: received {runs!r:.60}; accepted: a RunSet", "Make one first: RunSet.read(...).")
+    gpus = gpus_of(runs) or 1 if gpus is None else gpus
     sizes: list[object] = [*gpus.values()] if isinstance(gpus, Mapping) else [gpus]
     if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
         raise FitError(f"gpus = {gpus!r}; accepted: whole numbers, 1 or more", "Give the GPUs of each run.")

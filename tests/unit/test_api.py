@@ -132,11 +132,16 @@ def test_refitting_continues_runs_and_can_change_options(make_runs: Make) -> Non
     assert other == iso.fit(make_runs(reward, LEVELS, COMPUTE), draws=10, method="paper")
 
 
-def test_laws_and_plans_hold_no_runs_to_refit(runs: RunSet, reference: Fits) -> None:
+def test_laws_hold_no_runs_to_refit_and_plans_those_that_were_fitted(runs: RunSet) -> None:
     with pytest.raises(FitError, match="guru-math-easy"):
         iso.refit(iso.published("qwen2.5-7b-instruct/guru-math-easy"), runs)
-    plan = iso.Planner(reference).allocate("1M")
-    assert plan.to_dict()["fits"]["runs"] is None
+    table = wide(runs)
+    both = RunSet.from_columns(table | {"entropy": [3.0 + v for v in table["avg@4"]]})
+    plan = iso.Planner(iso.fit(both, "avg@4", draws=10)).allocate("1M")
+    kept = iso.Plan.from_dict(plan.to_dict()).fits
+    assert kept is not None
+    assert kept.table == both.filter(metric="avg@4")
+    assert both.metrics == ("avg@4", "entropy")
 
 
 def test_a_list_of_metrics_gives_each_as_if_fitted_alone(runs: RunSet) -> None:

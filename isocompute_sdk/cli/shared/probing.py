@@ -119,13 +119,13 @@ def _train(runs: tuple[RunSpec, ...]) -> None:
 
 
 def save_speed(
-    runs: RunSet, gpus: int, seconds: str | None, price: float | None, output: Path | None, *, json: bool
+    runs: RunSet, gpus: int | None, seconds: str | None, price: float | None, output: Path | None, *, json: bool
 ) -> None:
     """Measure the throughput of runs, write it as YAML and print it.
 
     Args:
         runs: runs of at least two batch sizes.
-        gpus: GPUs of each run.
+        gpus: GPUs of each run; None: as the runs say.
         seconds: metric that holds seconds per step; None finds it.
         price: US dollars per GPU-hour; None if unknown.
         output: file to write; None for `DEFAULT_FILE`.

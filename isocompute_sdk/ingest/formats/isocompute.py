@@ -33,7 +33,7 @@ from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.progress import journal_progress
 from isocompute_sdk.run_folders.store import METRICS_FILE
 
-CONFIGURATION = ("group_size", "problems_per_batch", "seed", "framework", *CONTEXT_FIELDS)
+CONFIGURATION = ("group_size", "problems_per_batch", "seed", "framework", "gpus", *CONTEXT_FIELDS)
 """Fields of a `run` record that become columns."""
 PROGRESS = ("run_id", "step", "rollouts", "tokens", "gpu_seconds")
 """Fields of every other record that become columns."""

@@ -274,8 +274,6 @@ class RunLog:
     """Attempts as another log of the same run has them, if this one keeps only what counts."""
     framework: LogFormat | None = None
     """The format of the framework that wrote it; `registry.recognised` finds it by the tags, and None is unknown."""
-    gpus: int | None = None
-    """GPUs that the run occupies; None if unknown."""
     device_batch: int | None = None
     """Batch of one process of a trainer, over all its GPUs, if the log says it."""
     settings: tuple[tuple[Path, Mapping[str, Any]], ...] = ()
@@ -424,7 +422,7 @@ class RunFolder:
     files: tuple[str, ...]
     """Patterns, relative to the folder, of the files that `read` looks at."""
     read: Callable[[Path], RunLog]
-    """Folder -> log, with `said` (the context of its `RunSpec`) and `gpus`.
+    """Folder -> log, with `said` (the context of its `RunSpec`).
 
     Raises:
         RecordError: the folder is of another release, or a file in it cannot be read.

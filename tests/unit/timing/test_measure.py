@@ -17,8 +17,8 @@ from benchmarks.timed_logs import run_hours, timed_logs
 from isocompute_sdk import FitError, RunSet, Throughput
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.records.clock import by_clock
-from isocompute_sdk.specs import Data, Recipe, RunSpec, Study, Sweep
-from isocompute_sdk.timing.measuring import probe_pairs, probe_runs
+from isocompute_sdk.specs import Budget, Data, Recipe, RunSpec, Study, Sweep
+from isocompute_sdk.timing.measuring import complete, probe_pairs, probe_runs
 from isocompute_sdk.training import registry
 from isocompute_simulator.observation import Clock
 
@@ -99,6 +99,24 @@ def test_scaling_over_gpus_is_found_from_two_numbers_of_them() -> None:
     assert found.at_gpus(16).step_seconds(4096) == pytest.approx(clock.step_seconds(4096, gpus=16), rel=0.1)
     with pytest.raises(FitError, match="gpus"):
         Throughput.measure(runs, gpus={"other": 8})
+
+
+def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others() -> None:
+    logged = timed_logs(Clock(step_noise=0.02), PROBE, 20, np.random.default_rng(0))
+    runs = iso.read(logged.to_polars().with_columns(gpus=16))
+    assert Throughput.measure(runs).gpus == 16
+    found = complete(None, runs, Budget.parse("100 GPU-hours"), None)
+    assert found is not None
+    assert found.gpus == 16
+    assert complete(None, runs, Budget.parse("100 GPU-hours on 16xH100"), 16) == found
+    with pytest.raises(SpecError, match="only for gpus = 16, not for 8"):
+        complete(None, runs, Budget.parse("100 GPU-hours on 8xH100"), 8)
+    scaled = complete(Throughput(gpu_exponent=0.5), runs, Budget.parse("100 GPU-hours on 64xH100"), 64)
+    assert scaled is not None
+    assert scaled.rollouts_per_second == pytest.approx(2 * (found.rollouts_per_second or 0.0))
+    assert complete(None, runs, Budget.parse("1M"), 8) is None
+    with pytest.raises(FitError, match="number of GPUs"):
+        complete(None, logged, Budget.parse("100 GPU-hours"), None)
 
 
 @pytest.mark.parametrize("pairs", [[(8, 64)], [(8, 64), (8, 128)]])

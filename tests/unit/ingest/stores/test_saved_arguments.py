@@ -20,6 +20,7 @@ from isocompute_sdk.ingest.stores.event_files import read_event_file
 from isocompute_sdk.ingest.stores.saved_config import find_config, on_devices, translate
 from isocompute_sdk.ingest.stores.trainer_state import read_training_args
 from isocompute_sdk.records import RunSet
+from tests.unit.ingest.log_files import write_events, write_hydra, write_verl
 
 EVERY = {"adam_beta1": 0.9, "max_grad_norm": 1.0}
 """Arguments that tell that a file holds all of them."""
@@ -293,6 +294,19 @@ def verl_configuration(n: int, problems: int, name: str, project: str = "math") 
 
 
 @pytest.mark.parametrize(
+    ("said", "gpus"),
+    [("nnodes: 2, n_gpus_per_node: 8", 16), ("n_gpus_per_node: 8", 8), ("nnodes: 2", None)],
+)
+def test_verl_says_the_gpus_of_a_run(tmp_path: Path, said: str, gpus: int | None) -> None:
+    write_verl(tmp_path / "run.jsonl", range(11))
+    write_hydra(tmp_path)
+    with (tmp_path / ".hydra" / "config.yaml").open("a") as settings:
+        settings.write(f"trainer: {{{said}}}\n")
+    (run,) = RunSet.read(tmp_path).runs()
+    assert run.gpus == gpus
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("overrides.yaml", "- actor_rollout_ref.rollout.n=8\n- +data.train_batch_size=16\n"),
@@ -306,7 +320,6 @@ def verl_configuration(n: int, problems: int, name: str, project: str = "math") 
 )
 def test_a_configuration_beside_the_log_is_used(tmp_path: Path, name: str, text: str) -> None:
     launch(tmp_path / "run", {}, range(0), 1000)
-    from tests.unit.ingest.log_files import write_events
 
     write_events(tmp_path / "run", range(1, 11), {"critic/score/mean": lambda step: 0.5, "training/global_step": float})
     (tmp_path / "run" / name).parent.mkdir(exist_ok=True)
