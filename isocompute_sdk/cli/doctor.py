@@ -113,7 +113,9 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
-    causes = {metric: _causes(found, metric, reading, paths) for metric in {one.metric for one in found.runs}}
+    # Where a question is open, no other command reads these files.
+    ready = found.verdict == "ready"
+    causes = {one.metric: _causes(found, one.metric, reading, paths) if ready else "" for one in found.runs}
     found = replace(found, runs=tuple(_with_falls(one, causes[one.metric]) for one in found.runs))
     groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
@@ -145,16 +147,15 @@ def _causes(found: Diagnosis, metric: str | None, reading: ReadingOptions, paths
 
 
 def _with_falls(finding: RunFinding, causes: str) -> RunFinding:
-    """The finding, with where the reward of its run fell, and the command that names causes."""
+    """The finding, with where the reward of its run fell, and the command that names causes, if there is one."""
     from isocompute_sdk.health.detectors import falls
     from isocompute_sdk.health.findings import FALLS
 
     if finding.runs is None or finding.metric is None:
         return finding
     fell = falls(finding.runs, finding.metric).values()
-    return finding.saying(
-        *((one.fall, f"{AFTER_A_FALL[FALLS[one.code]]}; {causes} names likely causes") for one in fell)
-    )
+    named = causes and f"; {causes} names likely causes"
+    return finding.saying(*((one.fall, f"{AFTER_A_FALL[FALLS[one.code]]}{named}") for one in fell))
 
 
 def _grouped(findings: Sequence[RunFinding]) -> list[tuple[Group, list[RunFinding]]]:

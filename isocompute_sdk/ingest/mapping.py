@@ -399,8 +399,8 @@ def _of_runs(question: Question, entries: Mapping[str, MappedRun]) -> Question:
         return question
     asks = (
         "No file states the problems_per_batch (B_p) of these runs, which differ in n. How many completions "
-        "(n x B_p, over all GPUs) did each update of every run have? If not all had the same, write problems_per_batch "
-        "(B_p) into each entry, or one for all below `set`."
+        "(n x B_p, over all GPUs) did each update of every run have? If they shared B_p instead, read this file with "
+        "--set problems_per_batch=BP; if neither, write problems_per_batch into each entry."
     )
     return question.replace(asks=asks, field=BATCH.name)
 
