@@ -187,18 +187,23 @@ def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int |
     if budget.unit == "tokens" and not budget.timed:
         tokens = mean_tokens(runs)
         return given if tokens is None else Throughput.model_validate({"tokens_per_rollout": tokens, **stated})
-    if (given is not None and given.rollouts_per_second is not None) or (gpus is None and not budget.timed):
-        return given
     known = gpus_of(runs)
+    if given is not None and given.rollouts_per_second is not None:
+        return given
+    if gpus is None and not known and not budget.timed:
+        return given
     try:
         speed = measure(runs, gpus=known if known else gpus)
     except FitError:
         return given
     if gpus is None and not known:
+        priceless = budget.unit == "usd" and "usd_per_gpu_hour" not in stated
+        unpriced = ", and a budget in dollars needs the price of a GPU-hour" if priceless else ""
+        flags = ["--gpus", *["--usd-per-gpu-hour"] * priceless]
         raise FitError(
-            "these runs log their seconds per step, but not the number of GPUs",
-            "Add --gpus N (gpus= of Hardware), or write '500 GPU-hours on 8xH100'.",
-        )
+            f"these runs log their seconds per step, but not the number of GPUs{unpriced}",
+            f"Give Hardware(gpus=...){' and Throughput(usd_per_gpu_hour=...)' if priceless else ''}.",
+        ).in_shell(f"Add {' and '.join(flags)}.", [f"{flag} NUMBER" for flag in flags])
     speed = speed.replace(**stated)
     if gpus is None or not known:
         return speed
