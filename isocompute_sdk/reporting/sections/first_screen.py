@@ -474,7 +474,7 @@ def _of_audit(material: Material) -> Answer:
         decision, command = (f"{told} {decision}", command) if material.mends else (f"{told} {material.advice}", "")
     facts = (
         Fact("Runs", str(len(runs)), counted(len(audit.groups), "group")),
-        Fact("Spent", short(sum(group.spent for group in audit.groups)), "rollouts"),
+        Fact("Spent", short(sum(group.spent for group in audit.groups)), "rollouts, up to the last evaluations"),
         Fact("Behind the best n", counted(behind, "run")),
         Fact("Undecided", counted(sum(run.standing == "undecided" for run in runs), "run")),
     )
