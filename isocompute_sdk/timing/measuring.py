@@ -188,15 +188,14 @@ def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int |
         tokens = mean_tokens(runs)
         return given if tokens is None else Throughput.model_validate({"tokens_per_rollout": tokens, **stated})
     known = gpus_of(runs)
-    if given is not None and given.rollouts_per_second is not None:
-        return given
-    if gpus is None and not known and not budget.timed:
+    unknown = gpus is None and not known
+    if (given is not None and given.rollouts_per_second is not None) or (unknown and not budget.timed):
         return given
     try:
         speed = measure(runs, gpus=known if known else gpus)
     except FitError:
         return given
-    if gpus is None and not known:
+    if unknown:
         priceless = budget.unit == "usd" and "usd_per_gpu_hour" not in stated
         unpriced = ", and a budget in dollars needs the price of a GPU-hour" if priceless else ""
         flags = ["--gpus", *["--usd-per-gpu-hour"] * priceless]
@@ -205,10 +204,8 @@ def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int |
             f"Give Hardware(gpus=...){' and Throughput(usd_per_gpu_hour=...)' if priceless else ''}.",
         ).in_shell(f"Add {' and '.join(flags)}.", [f"{flag} NUMBER" for flag in flags])
     speed = speed.replace(**stated)
-    if gpus is None or not known:
-        return speed
     try:
-        return speed.at_gpus(gpus)
+        return speed.at_gpus(gpus if known and gpus is not None else speed.gpus)
     except SpecError:
         if budget.timed:
             raise
