@@ -214,7 +214,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
     elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
         text, command = f"{text}To write the scripts{_of_runs(material.first)}:", material.first
     elif approval.kind == "do-not" and (command := material.going_on):
-        text += f"Next, check whether an earlier run should go on{_of_runs(command)}:"
+        text += f"Next, check {say.GOING_ON}{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
         command = material.instead(option)
@@ -223,7 +223,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     if approval.kind != "do-not" and (command := material.going_on):
-        text += f"Or check whether an earlier run should go on instead{_of_runs(command)}:"
+        text += f"Or check {say.GOING_ON} instead{_of_runs(command)}:"
     return text.strip(), command
 
 
