@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
-from isocompute_sdk.health.findings import FALLS, FELL, faults_in
+from isocompute_sdk.health.findings import FALLS, FELL, falls_in
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
@@ -381,9 +384,9 @@ def _cheapest(material: Material, plan: Plan) -> str:
     return f"Of the n that are about equal, n = {n} costs least for the whole budget: {least}; the plan costs {here}."
 
 
-def _fallen(material: Material, plan: Plan) -> dict[str, str]:
+def _fallen(material: Material, plan: Plan) -> Mapping[str, Fault]:
     """How runs fell, by run id: those behind the plan, and the one that was trained."""
-    found: dict[str, str] = {**faults_in(plan.notes)}
+    found: dict[str, Fault] = {run: fault for run, (fault, _) in falls_in(plan.notes).items()}
     if material.comparison is None or material.runs is None:
         return found
     trained = falls(material.runs, plan.metric, material.eval_set)
