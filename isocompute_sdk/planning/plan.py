@@ -412,12 +412,13 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
 
 def limits(plan: Plan, without: Unlimited) -> tuple[str, str, str]:
     """The limits that were asked for, what they cost by the rewards as shown, and the plan without them."""
-    instead = f"n = {without.group_size}, B_p = {without.problems_per_batch}, M = {without.update_steps:,}"
-    if without.predicted_reward is None or plan.predicted_reward is None:
+    free = without.plan
+    instead = f"n = {free.group_size}, B_p = {free.problems_per_batch}, M = {free.update_steps:,}"
+    if free.predicted_reward is None or plan.predicted_reward is None:
         return joined(without.asked), "cost not predicted", instead
-    lost = round(round(without.predicted_reward, 3) - round(plan.predicted_reward, 3), 3)
+    lost = round(round(free.predicted_reward, 3) - round(plan.predicted_reward, 3), 3)
     costs = f"costs {lost:.3f} of reward" if lost > 0 else "costs nothing"
-    return joined(without.asked), costs, f"{instead} ({without.predicted_reward:.3f})"
+    return joined(without.asked), costs, f"{instead} ({free.predicted_reward:.3f})"
 
 
 def _asked(plan: Plan) -> list[tuple[str, str]]:
