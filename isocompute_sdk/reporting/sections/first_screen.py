@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.surface.data import Fault
@@ -25,13 +23,6 @@ from isocompute_sdk.tolerances import FAR
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
-RULES = {
-    "mode": "no n above those that were run ({} mode)",
-    "problems_per_batch": "B_p = {:,}",
-    "update_steps": "M = {:,}",
-    "rollouts_per_batch": "{:,} rollouts per batch",
-}
-"""Options that restrict a plan, in words."""
 INTERVALS = (
     "An 80 % interval holds the expected reward of the best checkpoint, averaged over seeds; a single run varies more."
 )
@@ -384,19 +375,18 @@ def _cheapest(material: Material, plan: Plan) -> str:
     return f"Of the n that are about equal, n = {n} costs least for the whole budget: {least}; the plan costs {here}."
 
 
-def _fallen(material: Material, plan: Plan) -> Mapping[str, Fault]:
+def _fallen(material: Material, plan: Plan) -> dict[str, Fault]:
     """How runs fell, by run id: those behind the plan, and the one that was trained."""
     found: dict[str, Fault] = {run: fault for run, (fault, _) in falls_in(plan.notes).items()}
     if material.comparison is None or material.runs is None:
         return found
     trained = falls(material.runs, plan.metric, material.eval_set)
-    return found | {run: FALLS[finding.code] for run, finding in trained.items()}
+    return {**found, **{run: FALLS[finding.code] for run, finding in trained.items()}}
 
 
 def _rests_on(material: Material, plan: Plan) -> list[str]:
     """What was assumed, and how far the runs reach."""
-    texts = _rules(material, plan)
-    faults = _fallen(material, plan)
+    texts, faults = list[str](), _fallen(material, plan)
     for fault, fell in FELL.items():
         if fallen := [run for run, its in faults.items() if its == fault]:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
@@ -428,30 +418,6 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts
-
-
-def _rules(material: Material, plan: Plan) -> list[str]:
-    """What restricts the plan, and what it would be without that."""
-    asked = {
-        name: value for name, value in material.options.items() if name in RULES and value not in (None, "expected")
-    }
-    if not asked or material.planner is None or not material.planned_again:
-        return []
-    named = ", ".join(RULES[name].format(value) for name, value in asked.items())
-    rest = {name: value for name, value in material.options.items() if name not in asked}
-    try:
-        free = material.planner.allocate(plan.budget, slots=0, **rest)
-    except IsoComputeError:
-        return [f"You asked for {named}."]
-    same = (free.group_size, free.problems_per_batch, free.update_steps)
-    if same == (plan.group_size, plan.problems_per_batch, plan.update_steps):
-        return [f"You asked for {named}; the plan would be the same without that."]
-    without = f"without that the plan would be n = {free.group_size}, B_p = {free.problems_per_batch}, "
-    without += f"M = {free.update_steps:,}"
-    if free.predicted_reward is not None and plan.predicted_reward is not None:
-        difference = say.difference(free.predicted_reward, plan.predicted_reward)
-        without += f", expected {plan.metric} {free.predicted_reward:.3f} ({difference})"
-    return [f"You asked for {named}; {without}."]
 
 
 def _of_audit(material: Material) -> Answer:
