@@ -52,7 +52,7 @@ from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.fitting.surface.surface import Surface, curve_of
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, short
+from isocompute_sdk.phrases import counted, or_unknown, short
 from isocompute_sdk.records.comparable import RunSettings
 from isocompute_sdk.records.reward_metrics import no_rise_note
 from isocompute_sdk.records.runset import RunSet
@@ -496,7 +496,7 @@ class Fits(Saved):
         if self.curves:
             lines.append("  best n changes: " + self.describe_handovers())
             lines += [
-                f"  n = {c.group_size:<5} B_p = {'?' if c.problems_per_batch is None else c.problems_per_batch:<5}"
+                f"  n = {c.group_size:<5} B_p = {or_unknown(c.problems_per_batch):<5}"
                 f"plateau {c.plateau:.3f}{'' if c.plateau_identified else ' (not identified)'}, half at "
                 f"C = {short(c.half_compute)}, rms {c.rms:.3f}, {c.shape}, {c.status.value}"
                 for c in self.select()

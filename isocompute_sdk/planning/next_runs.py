@@ -79,7 +79,7 @@ class NextRun(Sized):
 
     def describe(self, unit: str) -> str:
         """Configuration, length, cost and reason on one line."""
-        what = f"n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}"
+        what = self.sizes
         if self.continues is not None:
             what = f"continue {self.continues} to M = {self.update_steps:,}"
         elif self.seed:

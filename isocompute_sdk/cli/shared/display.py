@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import terminal
 from isocompute_sdk.cli.shared.typed import filled
-from isocompute_sdk.phrases import counted, short
+from isocompute_sdk.phrases import counted, or_unknown, short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,9 +61,8 @@ def _print_runs(fits: Fits) -> None:
     table = Table("n", "B_p", "evaluations", "mean", "lowest", "highest", box=None, pad_edge=False)
     for curve in fits.select() if fits.curves else ():
         seen = curve.reward_T
-        problems = "?" if curve.problems_per_batch is None else str(curve.problems_per_batch)
         values = (f"{value:.3f}" for value in (seen.mean(), seen.min(), seen.max()))
-        table.add_row(str(curve.group_size), problems, str(len(seen)), *values)
+        table.add_row(str(curve.group_size), or_unknown(curve.problems_per_batch), str(len(seen)), *values)
     terminal().print(table)
 
 
