@@ -47,14 +47,11 @@ class Overview:
     """Whether nothing is left for a controller."""
 
 
-def find_study(folder: Path) -> tuple[Study, CampaignSettings | None] | None:
+def _study_of(folder: Path) -> Study | None:
     """The study that a folder is the campaign or the study folder of; None if it is neither."""
     if CAMPAIGN.holds(folder / SETTINGS):
-        settings = CAMPAIGN.load(folder / SETTINGS)
-        return settings.study, settings
-    if STUDY.holds(folder / STUDY_FILE):
-        return STUDY.load(folder / STUDY_FILE), None
-    return None
+        return CAMPAIGN.load(folder / SETTINGS).study
+    return STUDY.load(folder / STUDY_FILE) if STUDY.holds(folder / STUDY_FILE) else None
 
 
 def campaign_around(file: Path, study: Study) -> CampaignSettings | None:
@@ -95,10 +92,9 @@ def overview(folder: Path) -> Overview | None:
     Raises:
         IsoComputeError: a record is damaged.
     """
-    found = find_study(folder)
-    if found is None:
+    study = _study_of(folder)
+    if study is None:
         return None
-    study, _ = found
     try:
         places = store.find_runs(folder)
     except IsoComputeError:
