@@ -266,10 +266,10 @@ class Audit(Saved):
             findings = list(group.findings())[group in flat :]
             lines += [self.title(group), *(f"  {line}" for line in findings)]
             lines += _table([run.row() for run in group.runs], width)
-            lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in by_severity(group.notes)]
+            lines += [f"  {note.line}" for note in by_severity(group.notes)]
             lines.append("")
         lines += self.closing()
-        lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
+        lines += [note.line for note in by_severity(self.notes)]
         return "\n".join(lines if width is None else _wrapped(lines, width)).rstrip()
 
 

@@ -489,7 +489,7 @@ class Fits(Saved):
         origin = self.source or counted(len(self.curves), "configuration")
         lines = [f"{self.metric}, method {self.method}, {origin}" + (f", {self.model}" if self.model else "")]
         if self.no_rise:
-            return "\n".join([*lines, *(f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes)])
+            return "\n".join([*lines, *(f"  {note.line}" for note in self.notes)])
         lines += [] if self.passport is None else [f"  {line}" for line in self.passport.lines()]
         lines += [f"  {name}: {law.describe()}" for name, law in self.laws.items()]
         lines += [f"  no law {name}: {reason}" for name, reason in self.unsupported.items()]
@@ -501,7 +501,7 @@ class Fits(Saved):
                 f"C = {short(c.half_compute)}, rms {c.rms:.3f}, {c.shape}, {c.status.value}"
                 for c in self.select()
             ]
-        lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
+        lines += [f"  {note.line}" for note in self.notes]
         return "\n".join(lines)
 
     def describe_handovers(self) -> str:

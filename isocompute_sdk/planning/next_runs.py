@@ -142,7 +142,7 @@ class NextRuns(Saved):
         """The reason, one line for each run, and the notes."""
         nothing = "" if self.runs else "Run nothing first: "
         lines = [nothing + self.reason, *(f"  {run.describe(self.unit)}" for run in self.runs)]
-        return "\n".join(lines + [f"[{note.severity}] {note.code}: {note.message}" for note in self.notes])
+        return "\n".join(lines + [note.line for note in self.notes])
 
 
 NEXT_RUNS = Document(

@@ -279,7 +279,7 @@ class Plan(Sized, Saved):
     def summary(self) -> str:
         """Verdict, plan, cost, reward and what else was close; then notes by severity, details and pilot."""
         lines = [f"{label:<24} {text}" for label, text in answer(self)]
-        lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
+        lines += [note.line for note in by_severity(self.notes)]
         lines += [f"{label:<24} {text}" for label, text in details(self)]
         return "\n".join(lines)
 

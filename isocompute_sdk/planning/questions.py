@@ -64,7 +64,7 @@ class Answer(Saved):
 
     def summary(self) -> str:
         """The answer as text, with its notes."""
-        return "\n".join([*self.lines(), *(f"[{one.severity}] {one.code}: {one.message}" for one in self.notes)])
+        return "\n".join([*self.lines(), *(one.line for one in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -390,8 +390,6 @@ MARGINAL = Document("marginal", 1, Marginal)
 
 
 def _gain_text(value: Estimate) -> str:
-    if np.isnan(value.mean):
-        return "not known"
     if np.isnan(value.low):
         return f"{value.mean:+.3f} (these fits give no interval)"
     # Adding zero turns a rounded -0.0 into 0.0.
