@@ -21,7 +21,7 @@ from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, sta
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.detectors import check_health
-from isocompute_sdk.health.findings import faults_in
+from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
@@ -201,7 +201,7 @@ class _Question:
             *([] if "model" in self.pool else unlike_at_start(*start_rewards(by_run, self.bounds))),
             *chosen,
             *found.notes,
-            *([] if found.passport is None else found.passport.ends_note(faults_in(sick))),
+            *([] if found.passport is None else found.passport.ends_note(falls_in(sick))),
             *(taken_for_granted(series, CONTEXT_FIELDS) if UNSTATED in self.pool else []),
             *confounded(series, self.pool),
             *_on_logs(runs, series),

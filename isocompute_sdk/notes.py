@@ -22,6 +22,11 @@ class Note:
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The numbers in the message, as JSON values."""
 
+    @property
+    def line(self) -> str:
+        """Severity, code and message."""
+        return f"[{self.severity}] {self.code}: {self.message}"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form; `Note(**mapping)` reads it back."""
         return {**vars(self), "data": dict(self.data)}

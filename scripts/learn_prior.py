@@ -93,8 +93,10 @@ class Fitted:
     @classmethod
     def of(cls, known: Known, data: Data, prior: Prior) -> Fitted:
         """Fit the whole sweep."""
-        found = Ensemble.of(data, prior)
-        return cls(known, data, found.members, found.weight_M, found.surface_MP, found.covariance())
+        found, size = Ensemble.of(data, prior), data.layout.size
+        # Without the runs' effects.
+        covariance_MPP = np.linalg.inv(found.problem.precision(found.parameters_MQ))[:, :size, :size]
+        return cls(known, data, found.members, found.weight_M, found.surface_MP, covariance_MPP)
 
     def log_prior(self, prior: Prior) -> float:
         """Expected log density of the surface under a prior."""

@@ -121,11 +121,9 @@ def _parse(line: str) -> Printed | None:
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:
     """`data.train_batch_size` and `ppo_mini_batch_size` both count prompts."""
-    get, number, flag = keys.get, keys.number, keys.flat.get
+    get, flag = keys.get, keys.flat.get
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     batch, mini, epochs = "data.train_batch_size", f"{actor}.ppo_mini_batch_size", f"{actor}.ppo_epochs"
-    problems, smaller = number(batch), number(mini)
-    updates = None if not (problems and smaller) else max(1, problems // smaller) * (number(epochs, 1) or 1)
     kl = get(f"{actor}.kl_loss_coef") if flag(f"{actor}.use_kl_loss") else None
     if kl is None and flag("algorithm.use_kl_in_reward"):
         kl = get("algorithm.kl_ctrl.kl_coef")
@@ -150,7 +148,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "learning_rate": get(f"{actor}.optim.lr"),
         "kl_coef": kl,
         "entropy_coef": get(f"{actor}.entropy_coeff"),
-        "updates_per_batch": keys.derived(updates, batch, mini, epochs),
+        "updates_per_batch": keys.updates(batch, mini, epochs),
         "max_tokens": get("data.max_response_length"),
         "max_prompt_tokens": get("data.max_prompt_length"),
         "temperature": get(f"{rollout}.temperature"),

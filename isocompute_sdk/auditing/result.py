@@ -16,7 +16,7 @@ from isocompute_sdk.fitting.surface.answers import Estimate
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.findings import FELL
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import counted, listed, short
+from isocompute_sdk.phrases import counted, listed, or_unknown, short
 from isocompute_sdk.planning.plan_parts import Alternative, Verdict
 
 _SAVED_INTERVAL = {
@@ -266,10 +266,10 @@ class Audit(Saved):
             findings = list(group.findings())[group in flat :]
             lines += [self.title(group), *(f"  {line}" for line in findings)]
             lines += _table([run.row() for run in group.runs], width)
-            lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in by_severity(group.notes)]
+            lines += [f"  {note.line}" for note in by_severity(group.notes)]
             lines.append("")
         lines += self.closing()
-        lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
+        lines += [note.line for note in by_severity(self.notes)]
         return "\n".join(lines if width is None else _wrapped(lines, width)).rstrip()
 
 
@@ -305,7 +305,7 @@ def _wrapped(lines: Sequence[str], width: int) -> list[str]:
 
 
 def _configuration(n: int, problems: int | None) -> str:
-    return f"{n} x {'?' if problems is None else problems}"
+    return f"{n} x {or_unknown(problems)}"
 
 
 def _listed(values: Sequence[int]) -> str:

@@ -11,14 +11,15 @@ from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
 from isocompute_sdk.campaigns.pilot_rounds import Decision, read_decisions
 from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import IsoComputeError, PlanError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning.pricing import bare
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
-from isocompute_sdk.specs import Study
+from isocompute_sdk.specs import Budget, Study
 from isocompute_sdk.timing.spending import seconds_for, seconds_left
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import follow
@@ -46,14 +47,11 @@ class Overview:
     """Whether nothing is left for a controller."""
 
 
-def find_study(folder: Path) -> tuple[Study, CampaignSettings | None] | None:
+def _study_of(folder: Path) -> Study | None:
     """The study that a folder is the campaign or the study folder of; None if it is neither."""
     if CAMPAIGN.holds(folder / SETTINGS):
-        settings = CAMPAIGN.load(folder / SETTINGS)
-        return settings.study, settings
-    if STUDY.holds(folder / STUDY_FILE):
-        return STUDY.load(folder / STUDY_FILE), None
-    return None
+        return CAMPAIGN.load(folder / SETTINGS).study
+    return STUDY.load(folder / STUDY_FILE) if STUDY.holds(folder / STUDY_FILE) else None
 
 
 def campaign_around(file: Path, study: Study) -> CampaignSettings | None:
@@ -62,16 +60,41 @@ def campaign_around(file: Path, study: Study) -> CampaignSettings | None:
     return CAMPAIGN.load(file.parent / SETTINGS) if runs.is_dir() and CAMPAIGN.holds(file.parent / SETTINGS) else None
 
 
+def runs_begun(file: Path, study: Study) -> Path | None:
+    """The folder of the runs of a study's file, if one of them has begun."""
+    # A study by hand trains where it is started, a campaign beside its study file.
+    places = [base / study.output_dir / study.name for base in (Path(), file.parent)]
+    return next((place for place in places if any(map(store.has_begun, place.glob("*/")))), None)
+
+
+def less_spent(budget: Budget, file: Path, study: Study, runs: Path) -> Budget:
+    """A budget less what a study's runs in a folder have spent of its own budget.
+
+    Raises:
+        PlanError: it is the study's own, and its plan was trained.
+    """
+    ran = overview(runs if campaign_around(file, study) is None else file.parent)
+    if ran is None or ran.left is None or ran.study.budget is None:
+        return budget
+    if ran.done and ran.kinds["plan"].rollouts and budget == ran.study.budget:
+        raise PlanError(
+            f"{study.name} is done: {bare(ran.left, budget.unit)} of {budget} left",
+            "To plan more, raise the study's budget, or give a larger one: --budget C.",
+        )
+    spent = dict(budget.spent or {})
+    spent["pilot"] = spent.get("pilot", 0.0) + ran.study.budget.available - ran.left
+    return budget.replace(spent=spent)
+
+
 def overview(folder: Path) -> Overview | None:
     """How far the study of a folder is; None if the folder is not that of a study or a campaign.
 
     Raises:
         IsoComputeError: a record is damaged.
     """
-    found = find_study(folder)
-    if found is None:
+    study = _study_of(folder)
+    if study is None:
         return None
-    study, _ = found
     try:
         places = store.find_runs(folder)
     except IsoComputeError:

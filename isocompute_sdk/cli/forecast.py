@@ -16,7 +16,7 @@ from isocompute_sdk.cli.shared.options import changed_options, with_option_group
 from isocompute_sdk.cli.shared.output import aligned, emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
-from isocompute_sdk.phrases import counted, multiple, printable, short
+from isocompute_sdk.phrases import counted, multiple, or_unknown, printable, short
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
@@ -220,7 +220,7 @@ def _print_table(found: Sequence[Forecast]) -> None:
     # Names may be long, and are needed whole.
     rows = [("", "n x B_p", "rollouts", "fitted", to, "run")]
     for one in sorted(found, key=lambda one: (one.card.action == "go-on", one.rises)):
-        far, problems = one.ahead[-1], "?" if one.problems_per_batch is None else one.problems_per_batch
+        far, problems = one.ahead[-1], or_unknown(one.problems_per_batch)
         ahead = f"{far.best_low:.3f} to {far.best_high:.3f}" if one.rises and not one.lost else ""
         now = "no rise" if not one.rises else "lost" if one.lost else f"{one.reward:.3f}"
         sizes = f"{one.group_size} x {problems}"

@@ -15,12 +15,12 @@ import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import what_next
+from isocompute_sdk.cli.shared.display import going_on, what_next
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
 from isocompute_sdk.cli.shared.reading_options import FittingOptions, holds_fits
-from isocompute_sdk.cli.shared.typed import Typed, filled, without
+from isocompute_sdk.cli.shared.typed import Typed, without
 from isocompute_sdk.errors import PlanError, SpecError
 from isocompute_sdk.phrases import joined, listed
 
@@ -77,8 +77,7 @@ def next_runs(
 
         isocompute next study.yaml --output next.yaml
     """
-    from isocompute_sdk.planning import NextRuns
-    from isocompute_sdk.reporting.wording import going_on
+    from isocompute_sdk.planning import NextRuns, Planner
     from isocompute_sdk.specs import load_study
 
     paths = list(source or ())
@@ -95,7 +94,15 @@ def next_runs(
         )
     if (paths or fitting.map is not None) and (refused := changed_options(borrowed)):
         raise SpecError(f"{refused[0]} works only without runs, to design a pilot", f"Leave out {refused[0]}.")
-    found, fits, planner = _answer(paths, study, budget, slots, fitting, planning, borrowed)
+    runs, budget = _fits_of(paths, study, budget, fitting, planning)
+    planner = planning.planner(borrowed.law(planning.model, planning.recipe) if runs is None else runs)
+    plan, found = None, None
+    if runs is not None:
+        planner = planner if study is None else Planner.for_study(runs, study, planner.throughput)
+        plan = planner.allocate(budget, slots=slots, **planning.choices())
+        # A plan does not say why no runs were looked for.
+        found = plan.next_runs or planner.next_runs(budget, slots, **planning.choices())
+    found = found or _pilot(paths, study, budget, planning, planner)
     first = found if isinstance(found, NextRuns) else found.first
     if output is not None:
         _write(output, found, first, study)
@@ -106,17 +113,14 @@ def next_runs(
     if output is not None:
         say(f"wrote {output}")
     if study is not None:
-        lines = _study_commands(first, study, paths[0], output, planning.budget, logged=fits is not None)
+        lines = _study_commands(first, study, paths[0], output, planning.budget, logged=runs is not None)
     else:
+        plan = plan or planner.allocate(budget, slots=0 if first.runs else slots, **planning.choices())
+        fits = None if runs is None else planner.fits
         typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
-        plan = planner.allocate(budget, slots=0 if first.runs else slots, **planning.choices())
-        if first.runs:
-            model = planning.model or (None if fits is None else fits.model)
-            lines = [*_scripts(first, plan, paths, checkpoints or (), fits, fitting, typed, model)]
-            if further := filled(going_on(plan), typed.words):
-                lines.append(f"or, to see whether a run should go on: {further}")
-        else:
-            lines = _without_runs(plan, typed)
+        model = planning.model or (None if fits is None else fits.model)
+        scripts = _scripts(first, plan, paths, checkpoints or (), fits, fitting, typed, model)
+        lines = scripts if first.runs else _without_runs(plan, typed)
     for line in lines:
         say(line)
 
@@ -172,81 +176,58 @@ def _scripts(
     folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
     if fitting.map is not None or is_saved:
         yield f"when they have finished: plan again with all logs, yours and {joined(folders)}"
-        return
-    # What the new runs record is the file.
-    wanted = ["train_data"] * bool(_named_data(fits)) + ["unstated"] * bool(unknown)
-    pooled = [f"--pool {name}" for name in wanted if name not in (fitting.pool or ())]
-    before = plan.budget.spent or {}
-    spent = {**before, "pilot": before.get("pilot", 0.0) + cost}
-    paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
-    asked = replace(typed, words=tuple(without(typed.words, ("--spent",))))
-    yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
+    else:
+        # What the new runs record is the file.
+        wanted = ["train_data"] * bool(_named_data(fits)) + ["unstated"] * bool(unknown)
+        pooled = [f"--pool {name}" for name in wanted if name not in (fitting.pool or ())]
+        before = plan.budget.spent or {}
+        spent = {**before, "pilot": before.get("pilot", 0.0) + cost}
+        paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
+        asked = replace(typed, words=tuple(without(typed.words, ("--spent",))))
+        yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
+    yield from going_on("or", plan, typed)
 
 
-def _answer(
-    paths: list[Path],
-    study: Study | None,
-    budget: Budget,
-    slots: int,
-    fitting: FittingOptions,
-    planning: BudgetOptions,
-    borrowed: BorrowedOptions,
-) -> tuple[NextRuns | PilotDesign, Fits | None, Planner]:
-    """`NextRuns` from runs, or a `PilotDesign` without any; the fits of the first metric behind it; the planner."""
+def _fits_of(
+    paths: Sequence[Path], study: Study | None, budget: Budget, fitting: FittingOptions, planning: BudgetOptions
+) -> tuple[Fits | FitsSet | None, Budget]:
+    """Fits of the runs so far, those of a study included, None without any; and the budget less what those spent."""
+    from isocompute_sdk.campaigns.overview import less_spent, runs_begun
+
+    if study is not None:
+        begun = runs_begun(paths[0], study)
+        if begun is None:
+            return None, budget
+        # Learning rates of one study follow the rule of its recipe, and may differ.
+        pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
+        fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit([begun])
+        return fits, less_spent(budget, paths[0], study, begun)
+    if not paths and fitting.map is None:
+        return None, budget
+    return fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch), budget
+
+
+def _pilot(
+    paths: Sequence[Path], study: Study | None, budget: Budget, planning: BudgetOptions, planner: Planner
+) -> NextRuns | PilotDesign:
+    """What to run first without runs: the first round of a study's own pilot, or of one designed for the budget."""
     from isocompute_sdk.campaigns.campaign import Campaign
-    from isocompute_sdk.campaigns.overview import campaign_around, overview
-    from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Planner
-    from isocompute_sdk.planning.pricing import bare
-    from isocompute_sdk.run_folders import store
 
-    fits: Fits | FitsSet | None = None
+    n_problems = planning.n_problems
     if study is not None:
-        # A study by hand trains where it is started, a campaign beside its study file.
-        places = [base / study.output_dir / study.name for base in (Path(), paths[0].parent)]
-        begun = [place for place in places if any(map(store.has_begun, place.glob("*/")))]
-        if begun:
-            # Learning rates of one study follow the rule of its recipe, and may differ.
-            pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
-            fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit(begun[:1])
-            ran = overview(begun[0] if campaign_around(paths[0], study) is None else paths[0].parent)
-            if ran is not None and ran.left is not None and ran.study.budget is not None:
-                if ran.done and ran.kinds["plan"].rollouts and budget == ran.study.budget:
-                    raise PlanError(
-                        f"{study.name} is done: {bare(ran.left, budget.unit)} of {budget} left",
-                        "To plan more, raise the study's budget, or give a larger one: --budget C.",
-                    )
-                spent = dict(budget.spent or {})
-                spent["pilot"] = spent.get("pilot", 0.0) + ran.study.budget.available - ran.left
-                budget = budget.replace(spent=spent)
-    elif paths or fitting.map is not None:
-        fits = fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)
-    if (
-        fits is None
-        and study is not None
-        and study.designed is not None
-        and set(changed_options(planning)) <= {"--budget"}
-    ):
-        pilot = Campaign(study.replace(budget=budget), paths[0].parent, base=Path()).designed
-        assert pilot is not None, "of a study with a pilot"
-        return pilot.first_round(), None, planning.planner(borrowed.law(planning.model, planning.recipe))
-    if fits is None:
-        law = borrowed.law(planning.model, planning.recipe)
-        planner = planning.planner(law)
-        if study is not None:
-            planner = Planner(law, study.hardware, study.recipe, planner.throughput or study.throughput)
-        design = planner.design_pilot(
-            budget,
-            problems_per_batch=planning.problems_per_batch,
-            n_problems=planning.n_problems or (None if study is None else study.data.n_problems),
-            min_update_steps=planning.min_update_steps,
-        )
-        return design, None, planner
-    planner = planning.planner(fits)
-    if study is not None:
-        planner = Planner.for_study(fits, study, planner.throughput)
-    first = planner.next_runs(budget, slots, **planning.choices())
-    return first, fits if isinstance(fits, Fits) else fits.first, planner
+        if study.designed is not None and set(changed_options(planning)) <= {"--budget"}:
+            pilot = Campaign(study.replace(budget=budget), paths[0].parent, base=Path()).designed
+            assert pilot is not None, "of a study with a pilot"
+            return pilot.first_round()
+        planner = Planner(planner.fits, study.hardware, study.recipe, planner.throughput or study.throughput)
+        n_problems = n_problems or study.data.n_problems
+    return planner.design_pilot(
+        budget,
+        problems_per_batch=planning.problems_per_batch,
+        n_problems=n_problems,
+        min_update_steps=planning.min_update_steps,
+    )
 
 
 def _write(path: Path, found: NextRuns | PilotDesign, first: NextRuns, study: Study | None) -> None:

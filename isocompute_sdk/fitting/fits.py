@@ -53,7 +53,7 @@ from isocompute_sdk.fitting.surface.surface import Surface, curve_of
 from isocompute_sdk.metrics import LEADING
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import counted, short
+from isocompute_sdk.phrases import counted, or_unknown, short
 from isocompute_sdk.records.comparable import RunSettings
 from isocompute_sdk.records.grouping import kin
 from isocompute_sdk.records.reward_metrics import no_rise_note
@@ -489,19 +489,19 @@ class Fits(Saved):
         origin = self.source or counted(len(self.curves), "configuration")
         lines = [f"{self.metric}, method {self.method}, {origin}" + (f", {self.model}" if self.model else "")]
         if self.no_rise:
-            return "\n".join([*lines, *(f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes)])
+            return "\n".join([*lines, *(f"  {note.line}" for note in self.notes)])
         lines += [] if self.passport is None else [f"  {line}" for line in self.passport.lines()]
         lines += [f"  {name}: {law.describe()}" for name, law in self.laws.items()]
         lines += [f"  no law {name}: {reason}" for name, reason in self.unsupported.items()]
         if self.curves:
             lines.append("  best n changes: " + self.describe_handovers())
             lines += [
-                f"  n = {c.group_size:<5} B_p = {'?' if c.problems_per_batch is None else c.problems_per_batch:<5}"
+                f"  n = {c.group_size:<5} B_p = {or_unknown(c.problems_per_batch):<5}"
                 f"plateau {c.plateau:.3f}{'' if c.plateau_identified else ' (not identified)'}, half at "
                 f"C = {short(c.half_compute)}, rms {c.rms:.3f}, {c.shape}, {c.status.value}"
                 for c in self.select()
             ]
-        lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
+        lines += [f"  {note.line}" for note in self.notes]
         return "\n".join(lines)
 
     def describe_handovers(self) -> str:

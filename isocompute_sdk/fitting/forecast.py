@@ -220,7 +220,7 @@ class Forecast(Saved):
                 f"  probability that a fall has begun: {chance_text(self.falling)} by the last evaluation, "
                 f"{chance_text(self.falling_ahead)} by {multiple(self.ahead[-1].factor)}x",
             ]
-        lines += [f"  [{note.severity}] {note.code}: {note.message}" for note in self.notes]
+        lines += [f"  {note.line}" for note in self.notes]
         return "\n".join(lines)
 
     def _flat_words(self) -> str:

@@ -21,9 +21,14 @@ FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell"}
 """What the reward of a run did, in the words of every command."""
 
 
-def faults_in(notes: Iterable[Note]) -> dict[str, Fault]:
-    """How runs fell, by run id."""
-    return {run: FALLS[note.code] for note in notes if note.code in FALLS for run in note.data["runs"]}
+def falls_in(notes: Iterable[Note]) -> dict[str, tuple[Fault, float]]:
+    """How each run fell, and the compute at which it was best before, by run id."""
+    return {
+        run: (FALLS[note.code], float(best["rollouts"]))
+        for note in notes
+        if note.code in FALLS
+        for run, best in note.data["runs"].items()
+    }
 
 
 def _paper(text: str, where: str) -> str:

@@ -99,10 +99,9 @@ class PlanComparison(Answer):
     def lines(self) -> list[str]:
         """The answer as text."""
         p = self.plan
-        own = f"n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}"
         if self.identical:
-            return [f"{self.verdict}: {own}"]
-        rows = [(self._plan, f"{own}: predicted {p.predicted_reward:.3f}"), *self.details()]
+            return [f"{self.verdict}: {p.sizes}"]
+        rows = [(self._plan, f"{p.sizes}: predicted {p.predicted_reward:.3f}"), *self.details()]
         return [self.verdict, *(f"{label:<15} {text}" for label, text in rows)]
 
     def details(self) -> list[tuple[str, str]]:

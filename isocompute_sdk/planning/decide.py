@@ -359,9 +359,9 @@ def _best_rejected(resolved: Resolved, choice: Choice) -> Rejection | None:
 def _unlimited(basis: Basis, request: Request) -> Unlimited | None:
     """The plan without the limits that were asked for; None without any."""
     fixed, limit = request.fixed, basis.hardware.max_rollouts_per_batch
-    sizes = {"B_p = {:,}": fixed.problems_per_batch, "M = {:,}": fixed.update_steps}
-    sizes |= {"{:,} rollouts per batch": fixed.rollouts_per_batch, "at most {:,} rollouts per batch": limit}
-    asked = [words.format(value) for words, value in sizes.items() if value is not None]
+    limits = {"B_p = {:,}": fixed.problems_per_batch, "M = {:,}": fixed.update_steps}
+    limits |= {"{:,} rollouts per batch": fixed.rollouts_per_batch, "at most {:,} rollouts per batch": limit}
+    asked = [words.format(value) for words, value in limits.items() if value is not None]
     careful = "no n above those that were run" if basis.fits.surface is not None else "the smallest worst-case regret"
     asked += [f"{careful} (conservative)"] * (request.mode == "conservative")
     if not asked:
@@ -371,7 +371,8 @@ def _unlimited(basis: Basis, request: Request) -> Unlimited | None:
         free = unjudged(without, replace(request, fixed=Fixed(), mode="expected"))
     except PlanError:
         return None
-    return Unlimited(tuple(asked), free.group_size, free.problems_per_batch, free.update_steps, free.predicted_reward)
+    sizes = free.group_size, free.problems_per_batch, free.update_steps
+    return Unlimited(tuple(asked), Alternative("without-limits", *sizes, free.predicted_reward))
 
 
 def _first(

@@ -18,7 +18,7 @@ from isocompute_sdk.documents import Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
 from isocompute_sdk.fitting.arrays import Count, NotNegative, Positive
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.health.findings import faults_in
+from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import chance_text, short, small
 from isocompute_sdk.planning.pricing import Pricing, amount_text
@@ -79,7 +79,7 @@ class NextRun(Sized):
 
     def describe(self, unit: str) -> str:
         """Configuration, length, cost and reason on one line."""
-        what = f"n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}"
+        what = self.sizes
         if self.continues is not None:
             what = f"continue {self.continues} to M = {self.update_steps:,}"
         elif self.seed:
@@ -142,7 +142,7 @@ class NextRuns(Saved):
         """The reason, one line for each run, and the notes."""
         nothing = "" if self.runs else "Run nothing first: "
         lines = [nothing + self.reason, *(f"  {run.describe(self.unit)}" for run in self.runs)]
-        return "\n".join(lines + [f"[{note.severity}] {note.code}: {note.message}" for note in self.notes])
+        return "\n".join(lines + [note.line for note in self.notes])
 
 
 NEXT_RUNS = Document(
@@ -234,7 +234,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     asked = [
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
-        if trial.continues not in {*going, *faults_in(fits.notes)}
+        if trial.continues not in {*going, *falls_in(fits.notes)}
         and (search.continuing or trial.continues is None)
         and (question.n_problems is None or trial.problems_per_batch <= question.n_problems)
         and takes(trial.group_size * trial.problems_per_batch)

@@ -279,7 +279,7 @@ class Plan(Sized, Saved):
     def summary(self) -> str:
         """Verdict, plan, cost, reward and what else was close; then notes by severity, details and pilot."""
         lines = [f"{label:<24} {text}" for label, text in answer(self)]
-        lines += [f"[{note.severity}] {note.code}: {note.message}" for note in by_severity(self.notes)]
+        lines += [note.line for note in by_severity(self.notes)]
         lines += [f"{label:<24} {text}" for label, text in details(self)]
         return "\n".join(lines)
 
@@ -288,9 +288,8 @@ class Plan(Sized, Saved):
         if self.reward_interval is not None:
             expected += " ({:.3f} to {:.3f})".format(*self.reward_interval)
         return (
-            f"Plan(n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}; "
-            f"{self.rollouts:,} rollouts for a budget of {self.budget}{expected}; {self.verdict.kind}; "
-            f"{counted(len(self.notes), 'note')})"
+            f"Plan({self.sizes}; {self.rollouts:,} rollouts for a budget of {self.budget}{expected}; "
+            f"{self.verdict.kind}; {counted(len(self.notes), 'note')})"
         )
 
     def _repr_html_(self) -> str:
@@ -412,12 +411,12 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
 
 def limits(plan: Plan, without: Unlimited) -> tuple[str, str, str]:
     """The limits that were asked for, what they cost by the rewards as shown, and the plan without them."""
-    instead = f"n = {without.group_size}, B_p = {without.problems_per_batch}, M = {without.update_steps:,}"
-    if without.predicted_reward is None or plan.predicted_reward is None:
-        return joined(without.asked), "cost not predicted", instead
-    lost = round(round(without.predicted_reward, 3) - round(plan.predicted_reward, 3), 3)
+    free = without.plan
+    if free.predicted_reward is None or plan.predicted_reward is None:
+        return joined(without.asked), "cost not predicted", free.sizes
+    lost = round(round(free.predicted_reward, 3) - round(plan.predicted_reward, 3), 3)
     costs = f"costs {lost:.3f} of reward" if lost > 0 else "costs nothing"
-    return joined(without.asked), costs, f"{instead} ({without.predicted_reward:.3f})"
+    return joined(without.asked), costs, f"{free.sizes} ({free.predicted_reward:.3f})"
 
 
 def _asked(plan: Plan) -> list[tuple[str, str]]:
@@ -523,8 +522,7 @@ def _under(label: str, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 def describe(alternative: Alternative) -> str:
     """One alternative on one line."""
-    a, reward, loss = alternative, alternative.predicted_reward, alternative.expected_loss
-    text = f"n = {a.group_size}, B_p = {a.problems_per_batch}, M = {a.update_steps:,}"
+    text, reward, loss = alternative.sizes, alternative.predicted_reward, alternative.expected_loss
     if reward is None:
         return text if loss is None else f"{text} ({-loss:+.3f} of the gain)"
     # The difference of the rewards as shown.

@@ -54,7 +54,7 @@ class Alternative(Sized):
     kind: str
     """`near-tie`; `close`: within a tie too, but never run, or ahead or behind by the 80 % interval of the difference;
     `on-grid`, `beyond-grid`, `best-by-curves`, `next-power-of-two` or `other`; of a plan that a person
-    changed `before-change`."""
+    changed `before-change`; `without-limits`."""
     group_size: int
     problems_per_batch: int
     update_steps: int
@@ -86,11 +86,7 @@ class Unlimited:
 
     asked: tuple[str, ...]
     """Those, in words."""
-    group_size: int
-    problems_per_batch: int
-    update_steps: int
-    predicted_reward: float | None
-    """None if the fits cannot predict it."""
+    plan: Alternative
 
 
 @dataclass(frozen=True)

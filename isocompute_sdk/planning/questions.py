@@ -64,7 +64,7 @@ class Answer(Saved):
 
     def summary(self) -> str:
         """The answer as text, with its notes."""
-        return "\n".join([*self.lines(), *(f"[{one.severity}] {one.code}: {one.message}" for one in self.notes)])
+        return "\n".join([*self.lines(), *(one.line for one in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -227,10 +227,7 @@ class BudgetFor(Answer):
             lines.append(f"next          {OTHERWISE}; {alone}")
         if self.plan is not None:
             p = self.plan
-            lines.append(
-                f"plan          n = {p.group_size}, B_p = {p.problems_per_batch}, M = {p.update_steps:,}: "
-                f"{p.rollouts:,} rollouts, predicted {p.predicted_reward:.3f}"
-            )
+            lines.append(f"plan          {p.sizes}: {p.rollouts:,} rollouts, predicted {p.predicted_reward:.3f}")
         return lines
 
     @property
@@ -372,8 +369,8 @@ class Marginal(Answer):
         p, unit = self.plan, self.budget.unit
         return [
             self._sentence(),
-            f"at                      {amount_text(self.budget.amount, unit)}: n = {p.group_size}, "
-            f"B_p = {p.problems_per_batch}, M = {p.update_steps:,}, predicted {self.metric} {p.predicted_reward:.3f}",
+            f"at                      {amount_text(self.budget.amount, unit)}: {p.sizes}, predicted {self.metric} "
+            f"{p.predicted_reward:.3f}",
             f"last half of its steps  {_gain_text(self.last_half)}",
             f"a quarter more          {_gain_text(self.gain)}",
             f"twice as much           {_gain_text(self.doubling)}",
@@ -393,8 +390,6 @@ MARGINAL = Document("marginal", 1, Marginal)
 
 
 def _gain_text(value: Estimate) -> str:
-    if np.isnan(value.mean):
-        return "not known"
     if np.isnan(value.low):
         return f"{value.mean:+.3f} (these fits give no interval)"
     # Adding zero turns a rounded -0.0 into 0.0.

@@ -201,7 +201,7 @@ class Replan(Saved):
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"
             lines.append(f"{mark} {one.name:<20} {interval}  {one.basis}: {one.title}. {one.why}")
-        lines += [f"[{note.severity}] {note.code}: {note.message}" for note in self.notes]
+        lines += [note.line for note in self.notes]
         return "\n".join(lines)
 
     @property

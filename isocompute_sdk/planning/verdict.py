@@ -10,7 +10,7 @@ import numpy as np
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.measured_runs import going_on
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
-from isocompute_sdk.health.findings import ADVICE, FALLS, FELL
+from isocompute_sdk.health.findings import ADVICE, FALLS, FELL, falls_in
 from isocompute_sdk.health.live_run import HARMLESS_IN_A_RISE, SICK
 from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short, small, two_digits
 from isocompute_sdk.planning.inheritance import FITTED
@@ -282,10 +282,8 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
 def _past_fall(plan: Plan, fits: Fits) -> Approval | None:
     """The part of a plan up to a check past the fall of a run of its n; None without such a run."""
     found = [
-        (float(best["rollouts"]), f"a run of this n, {run}, {FELL[FALLS[note.code]]}")
-        for note in fits.notes
-        if note.code in FALLS
-        for run, best in note.data["runs"].items()
+        (best, f"a run of this n, {run}, {FELL[fault]}")
+        for run, (fault, best) in falls_in(fits.notes).items()
         if fits.size_by_run.get(run) == plan.group_size
     ]
     best, told = min(found, default=(np.inf, ""))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from isocompute_sdk import upward
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import counted
+from isocompute_sdk.phrases import counted, listed, or_unknown, short
 from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
@@ -376,8 +376,6 @@ class RunSet:
         return mine.equals(theirs)
 
     def __repr__(self) -> str:
-        from isocompute_sdk.phrases import listed, short
-
         sizes, rollouts = self._frame["group_size"], self._frame["rollouts"].to_numpy()
         return (
             f"RunSet({counted(len(self.run_ids), 'run')}, {counted(len(self), 'evaluation')}; "
@@ -392,8 +390,8 @@ class RunSet:
             (
                 run.run_id,
                 str(run.group_size),
-                "?" if run.problems_per_batch is None else str(run.problems_per_batch),
-                "?" if run.seed is None else str(run.seed),
+                or_unknown(run.problems_per_batch),
+                or_unknown(run.seed),
                 f"{run.rollouts:,.0f}",
                 f"{run.evaluations:,}",
             )

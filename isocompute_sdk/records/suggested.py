@@ -1,13 +1,20 @@
-"""What columns that nobody named may be: by what people call them, and by what they hold. Never taken unasked."""
+"""What columns that nobody named may be: by what people call them, and by what they hold. Never taken unasked.
+
+`refuse_without` says so in the error about a table that lacks a column.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
+from isocompute_sdk.errors import RecordError
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import columns as schema
-from isocompute_sdk.records.columns import numbers_in
+from isocompute_sdk.records.columns import MIN_TO_JUDGE, Named, numbers_in
+from isocompute_sdk.records.reward_metrics import no_metric
 
 if TYPE_CHECKING:
     import polars as pl
@@ -127,3 +134,98 @@ def size_in_name(name: str, field: str) -> tuple[int, str] | None:
     words = _IN_NAMES.get(field, "(?!)")
     said = re.findall(rf"(?<![a-z0-9])((?:{words})[=_-]?(\d+))(?![a-z0-9.])", name, re.IGNORECASE)
     return (int(said[0][1]), said[0][0]) if len(said) == 1 and int(said[0][1]) else None
+
+
+_WANTED = {
+    "group_size": "group_size (or n)",
+    "rollouts": "rollouts (or C, compute) or step",
+    "problems_per_batch": "problems_per_batch (or bp), without which rollouts cannot be computed from steps",
+}
+
+
+def _likely(
+    wanted: Iterable[str], others: Mapping[str, pl.Series], batch: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Columns that are likely those that are wanted, with the names to give them; and what is to be asked instead."""
+    renamed: dict[str, str] = {}
+    values: dict[str, str] = {}
+    for name in wanted:
+        accepted = ("step", "rollouts") if name == "rollouts" else (name,)
+        setting, left = schema.BY_NAME[name].per_run, list[str]()
+        for column, cells in others.items():
+            numbers = numbers_in(cells).drop_nulls()
+            counts = len(numbers) >= MIN_TO_JUDGE and 2 * numbers.n_unique() > len(numbers)
+            # A setting has few different values.
+            if len(numbers) and not (counts and setting) and column not in renamed:
+                left.append(column)
+        found = next(((column, one) for one in accepted if (column := suggested(one, left)) is not None), None)
+        if found is None and name == "rollouts":
+            only = only_count({column: others[column] for column in left})
+            found = None if only is None else (only, "step")
+        if found is not None:
+            renamed[found[0]] = found[1]
+        elif name != "rollouts":
+            asked = batch if name == "problems_per_batch" else name
+            values[asked] = schema.PLACEHOLDERS[asked]
+    return renamed, values
+
+
+def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None:
+    """Raise on columns that a table cannot do without, with the options that would give what is unknown.
+
+    Without `sized`, no numbers are asked for n and B_p: only columns that may hold them are named.
+    """
+    source = named.source
+    present = list(source.written.values())
+    others = {source.written[name]: cells for name, cells in named.others.items()}
+    numeric = {name: cells for name, cells in others.items() if numbers_in(cells).is_not_null().any()}
+    if "value" not in named.known and numeric.keys() <= {only_count(numeric)}:
+        raise no_metric(named)
+    batch = schema.batch_asked(named.known["group_size"].unique().to_list() if "group_size" in named.known else ())
+    needed = unknown if sized else ["rollouts"]
+    # A count of rollouts would do without B_p.
+    absent = [name for name in ("group_size", "rollouts") if name in needed] or needed
+    renamed, values = _likely([name for name in _WANTED if name in unknown], others, batch)
+    step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
+    sizes = sizes_of_runs(named.known, others, step) if "group_size" in values else []
+    if len(sizes) == 1:
+        del values["group_size"]
+        renamed[sizes[0]] = "group_size"
+    values = values if sized else {}
+    left_over = {column: cells for column, cells in others.items() if column not in renamed}
+    apart = tells_apart(named.known | {ours: others[theirs] for theirs, ours in renamed.items()}, left_over)
+    renamed |= {} if apart is None else {apart[0]: apart[1]}
+    options = (
+        *(f"--rename {quote(f'{theirs}={ours}')}" for theirs, ours in renamed.items()),
+        *(f"--set {name}={value}" for name, value in values.items()),
+    )
+    guess = f"rename={renamed!r}" if renamed else ""
+    given = ", ".join(f"{name}=..." for name in values)
+    say = (
+        [f"If that is what {', '.join(map(repr, renamed))} {'is' if len(renamed) == 1 else 'are'}, pass {guess}"]
+        if guess
+        else []
+    )
+    say += [f"give one value for all rows as {given}"] if given else []
+    hint = "; ".join(say) or "Add a column step, or the rollouts as C"
+    in_shell = f"Add {' '.join(options)}." if options else f"{hint}."
+    if schema.BATCH.name in values:
+        shared = f"--set problems_per_batch={schema.PLACEHOLDERS['problems_per_batch']} if they share B_p"
+        in_shell = f"{in_shell[:-1]} if all runs share n x B_p, or {shared}."
+    runs = named.known["run_id"].unique(maintain_order=True).to_list() if "run_id" in named.known else []
+    if "group_size" in values and len(runs) > 1:
+        # One n for all runs would be wrong for most of them.
+        options, named_sizes = (), [said[1] for run in runs if (said := size_in_name(str(run), "group_size"))]
+        stepped = "step" in {*named.known, *renamed.values()}
+        collect = schema.PROPOSE if stepped else "add a column group_size, with the n of each run"
+        suggests = f"To confirm what the names suggest ({listed(named_sizes, 3)}), {collect}."
+        in_shell = suggests if named_sizes else f"{in_shell[:-1]} if all runs share it, or {collect}."
+    if len(sizes) > 1 and sized:
+        in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size in place of --set group_size=N."
+    if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):
+        in_shell += " Also name the column of update steps: --rename THEIRS=step."
+    raise RecordError(
+        f"no column {' and no column '.join(_WANTED[name] for name in absent)}; the table has: {', '.join(present)}",
+        f"{hint[0].upper()}{hint[1:]}.",
+        options=options,
+    ).in_shell(in_shell)

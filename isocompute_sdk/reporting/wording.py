@@ -16,6 +16,8 @@ from isocompute_sdk.training.checks import PLACEHOLDER
 
 OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
 """Codes of notes about fitted curves, which mean nothing where no run rises."""
+GOING_ON = "whether a run should go on"
+"""What the command of `going_on` answers."""
 chance = chance_text
 
 

@@ -38,6 +38,11 @@ class Sized:
         """Sampling compute of the whole run, C = n * B_p * M, in rollouts."""
         return self.group_size * self.problems_per_batch * self.update_steps
 
+    @property
+    def sizes(self: HasSizes) -> str:
+        """The three, in words."""
+        return f"n = {self.group_size}, B_p = {self.problems_per_batch}, M = {self.update_steps:,}"
+
 
 class Allocation(Sized, Spec):
     """One way to spend C = group_size * problems_per_batch * update_steps rollouts."""

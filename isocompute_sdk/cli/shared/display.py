@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import terminal
 from isocompute_sdk.cli.shared.typed import filled
-from isocompute_sdk.phrases import counted, short
+from isocompute_sdk.phrases import counted, or_unknown, short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,9 +61,8 @@ def _print_runs(fits: Fits) -> None:
     table = Table("n", "B_p", "evaluations", "mean", "lowest", "highest", box=None, pad_edge=False)
     for curve in fits.select() if fits.curves else ():
         seen = curve.reward_T
-        problems = "?" if curve.problems_per_batch is None else str(curve.problems_per_batch)
         values = (f"{value:.3f}" for value in (seen.mean(), seen.min(), seen.max()))
-        table.add_row(str(curve.group_size), problems, str(len(seen)), *values)
+        table.add_row(str(curve.group_size), or_unknown(curve.problems_per_batch), str(len(seen)), *values)
     terminal().print(table)
 
 
@@ -246,7 +245,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     """
     from shlex import quote
 
-    from isocompute_sdk.reporting.wording import going_on, instead, reward_test
+    from isocompute_sdk.reporting.wording import instead, reward_test
     from isocompute_sdk.training.checks import model_option
 
     train = typed.saving()
@@ -255,14 +254,12 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         gpus = f" --gpus {plan.gpus}" if len(plan.hardware.gpu_counts) > 1 else ""
         backend = "" if plan.backend is None else f" --backend {plan.backend}"
         train = f"isocompute launch {quote(str(saved))}{backend}{model_option(plan.model)}{gpus}"
-    further = filled(going_on(plan), typed.words)
     if plan.approval is None or plan.approval.kind != "do-not":
-        return [f"next: {train}", *[f"or, to see whether a run should go on instead: {further}"] * bool(further)]
+        return [f"next: {train}", *going_on("or", plan, typed)]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []
-    if further:
-        lines.append(f"{'or' if first else 'next'}, to see whether a run should go on: {further}")
+    lines += going_on("or" if first else "next", plan, typed)
     if (other := instead(plan)) is not None:
         what, option = other
         return [*lines, f"{'or' if lines else 'next'}, {what}: {typed.instead(option)}"]
@@ -272,6 +269,14 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
             f"then, with the log of a run whose reward rises: {typed.asking('allocate', 'NEW_RUN')}",
         ]
     return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {train}"]
+
+
+def going_on(lead: str, plan: Plan, typed: Typed) -> list[str]:
+    """How to ask whether a run so far should go on in place of the plan, behind a first word; empty without one."""
+    from isocompute_sdk.reporting import wording
+
+    command = filled(wording.going_on(plan), typed.words)
+    return [f"{lead}, to see {wording.GOING_ON}: {command}"] if command else []
 
 
 def print_notes(notes: Iterable[Note]) -> None:

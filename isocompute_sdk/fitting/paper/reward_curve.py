@@ -20,7 +20,7 @@ from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_LOG10
 from isocompute_sdk.fitting.arrays import LARGEST, Array, Count, FitStatus, NotNegative, Number, Positive, Vector, same
 from isocompute_sdk.fitting.least_squares import project
-from isocompute_sdk.phrases import counted, short
+from isocompute_sdk.phrases import counted, or_unknown, short
 
 
 @dataclass(frozen=True)
@@ -211,9 +211,9 @@ class RewardCurve:
     @property
     def cells(self) -> tuple[str, ...]:
         """n, B_p, plateau, half-way compute and rms of a table."""
-        problems = "?" if self.problems_per_batch is None else str(self.problems_per_batch)
         plateau = f"{self.plateau:.3f}" + ("" if self.plateau_identified else " (not seen)")
-        return str(self.group_size), problems, plateau, short(self.half_compute), f"{self.rms:.3f}"
+        sizes = str(self.group_size), or_unknown(self.problems_per_batch)
+        return *sizes, plateau, short(self.half_compute), f"{self.rms:.3f}"
 
     @property
     def plateau_identified(self) -> bool:

@@ -214,7 +214,7 @@ def without_outliers(values: Array, noise: float) -> Array:
         off[end] = values[end] - near
         limit[end] += 2.0 * abs(further - near)
         if end == -1 and inward[1] < further - limit[end]:
-            # Two that lie far off together are a fall, no outliers.
+            # Two that lie far off together are a fall, no outliers. At the start they would be a rise that few show.
             off[end] = min(off[end], values[end] - inward[1], key=abs)
     return np.where(np.abs(off) > limit, values - off + np.sign(off) * KEPT * noise, values)
 

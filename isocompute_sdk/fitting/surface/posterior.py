@@ -207,12 +207,6 @@ class Ensemble:
         weight = np.exp(self.log_evidence_M - self.log_evidence_M.max())
         return weight / weight.sum()
 
-    def covariance(self) -> Array:
-        """Covariance of the parameters of each member's surface, without the runs' effects, shape (M, P, P)."""
-        size = self.problem.data.layout.size
-        whole = np.linalg.inv(self.problem.precision(self.parameters_MQ))
-        return np.asarray(whole[:, :size, :size], dtype=float)
-
 
 def sample_posterior(data: Data, prior: Prior, draws: int, rng: np.random.Generator) -> Posterior:
     """The ensemble's most probable fits and `draws` draws."""

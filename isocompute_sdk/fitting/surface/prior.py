@@ -99,12 +99,6 @@ class Prior:
         found["kinds"] = kinds
         return cls(**found)
 
-    @property
-    def share_step(self) -> tuple[float, float]:
-        """Mean and standard deviation of a change of a, over the kinds."""
-        mean_K, sd_K = np.array([kind.share_step for kind in self.kinds]).T
-        return float(mean_K.mean()), float(np.sqrt(np.mean(sd_K**2) + np.var(mean_K)))
-
     def rows(self, layout: Layout, midpoint: float, base: tuple[float, float], kind: int = 0) -> tuple[Array, Array]:
         """Least-squares rows: (weights (S, P), wanted (S,)), so that W theta - w is standard normal."""
         count, size = len(layout.knots_K), layout.size

@@ -85,6 +85,12 @@ class Keys:
         shown = ", ".join(f"{name} = {self.flat.get(name)}" for name in names if name in self.flat)
         return Said(int(value), f"{self.path}: {shown}")
 
+    def updates(self, batch: str, mini: str, epochs: str) -> Said | None:
+        """Updates of a batch that is trained in smaller ones of one unit, by the keys of both and of the passes."""
+        whole, part = self.number(batch), self.number(mini)
+        updates = max(1, whole // part) * (self.number(epochs, 1) or 1) if whole and part else None
+        return self.derived(updates, batch, mini, epochs)
+
     def switch(self, name: str, on: str, off: str) -> Said | None:
         """One word if a key is true and another if it is false; None if it is neither."""
         value = self.flat.get(name)

@@ -26,15 +26,13 @@ def _parse(lines: str) -> Printed | None:
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:
     """`policy_mini_batch_size` counts prompts too."""
-    get, number = keys.get, keys.number
+    get = keys.get
     batch, mini, epochs = (
         "trainer.train_batch_size",
         "trainer.policy_mini_batch_size",
         "trainer.update_epochs_per_batch",
     )
     algorithm, sampling = "trainer.algorithm", "generator.sampling_params"
-    problems, smaller = number(batch), number(mini)
-    updates = None if not (problems and smaller) else max(1, problems // smaller) * (number(epochs, 1) or 1)
     kl = get(f"{algorithm}.kl_loss_coef") if keys.flat.get(f"{algorithm}.use_kl_loss") else None
     if kl is None and keys.flat.get(f"{algorithm}.use_kl_loss") is False:
         kl = Said(0.0, f"{keys.path}: {algorithm}.use_kl_loss = False")
@@ -47,7 +45,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "algorithm": keys.algorithm(f"{algorithm}.advantage_estimator"),
         "learning_rate": get("trainer.policy.optimizer_config.lr"),
         "kl_coef": kl,
-        "updates_per_batch": keys.derived(updates, batch, mini, epochs),
+        "updates_per_batch": keys.updates(batch, mini, epochs),
         "max_tokens": get(f"{sampling}.max_generate_length"),
         "max_prompt_tokens": get("trainer.max_prompt_length"),
         "temperature": get(f"{sampling}.temperature"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
-from isocompute_sdk.health.findings import FALLS, FELL, faults_in
+from isocompute_sdk.health.findings import FALLS, FELL, falls_in
 from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
@@ -22,13 +23,6 @@ from isocompute_sdk.tolerances import FAR
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
-RULES = {
-    "mode": "no n above those that were run ({} mode)",
-    "problems_per_batch": "B_p = {:,}",
-    "update_steps": "M = {:,}",
-    "rollouts_per_batch": "{:,} rollouts per batch",
-}
-"""Options that restrict a plan, in words."""
 INTERVALS = (
     "An 80 % interval holds the expected reward of the best checkpoint, averaged over seeds; a single run varies more."
 )
@@ -214,7 +208,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
     elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
         text, command = f"{text}To write the scripts{_of_runs(material.first)}:", material.first
     elif approval.kind == "do-not" and (command := material.going_on):
-        text += f"Next, check whether an earlier run should go on{_of_runs(command)}:"
+        text += f"Next, check {say.GOING_ON}{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
         what, option = other
         command = material.instead(option)
@@ -223,7 +217,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     if approval.kind != "do-not" and (command := material.going_on):
-        text += f"Or check whether an earlier run should go on instead{_of_runs(command)}:"
+        text += f"Or check {say.GOING_ON} instead{_of_runs(command)}:"
     return text.strip(), command
 
 
@@ -381,19 +375,18 @@ def _cheapest(material: Material, plan: Plan) -> str:
     return f"Of the n that are about equal, n = {n} costs least for the whole budget: {least}; the plan costs {here}."
 
 
-def _fallen(material: Material, plan: Plan) -> dict[str, str]:
+def _fallen(material: Material, plan: Plan) -> dict[str, Fault]:
     """How runs fell, by run id: those behind the plan, and the one that was trained."""
-    found: dict[str, str] = {**faults_in(plan.notes)}
+    found: dict[str, Fault] = {run: fault for run, (fault, _) in falls_in(plan.notes).items()}
     if material.comparison is None or material.runs is None:
         return found
     trained = falls(material.runs, plan.metric, material.eval_set)
-    return found | {run: FALLS[finding.code] for run, finding in trained.items()}
+    return {**found, **{run: FALLS[finding.code] for run, finding in trained.items()}}
 
 
 def _rests_on(material: Material, plan: Plan) -> list[str]:
     """What was assumed, and how far the runs reach."""
-    texts = _rules(material, plan)
-    faults = _fallen(material, plan)
+    texts, faults = list[str](), _fallen(material, plan)
     for fault, fell in FELL.items():
         if fallen := [run for run, its in faults.items() if its == fault]:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
@@ -425,30 +418,6 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts
-
-
-def _rules(material: Material, plan: Plan) -> list[str]:
-    """What restricts the plan, and what it would be without that."""
-    asked = {
-        name: value for name, value in material.options.items() if name in RULES and value not in (None, "expected")
-    }
-    if not asked or material.planner is None or not material.planned_again:
-        return []
-    named = ", ".join(RULES[name].format(value) for name, value in asked.items())
-    rest = {name: value for name, value in material.options.items() if name not in asked}
-    try:
-        free = material.planner.allocate(plan.budget, slots=0, **rest)
-    except IsoComputeError:
-        return [f"You asked for {named}."]
-    same = (free.group_size, free.problems_per_batch, free.update_steps)
-    if same == (plan.group_size, plan.problems_per_batch, plan.update_steps):
-        return [f"You asked for {named}; the plan would be the same without that."]
-    without = f"without that the plan would be n = {free.group_size}, B_p = {free.problems_per_batch}, "
-    without += f"M = {free.update_steps:,}"
-    if free.predicted_reward is not None and plan.predicted_reward is not None:
-        difference = say.difference(free.predicted_reward, plan.predicted_reward)
-        without += f", expected {plan.metric} {free.predicted_reward:.3f} ({difference})"
-    return [f"You asked for {named}; {without}."]
 
 
 def _of_audit(material: Material) -> Answer:

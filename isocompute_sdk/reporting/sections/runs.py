@@ -13,7 +13,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns, flat_runs
 from isocompute_sdk.health import check_health
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
-from isocompute_sdk.phrases import counted, multiple
+from isocompute_sdk.phrases import counted, multiple, or_unknown
 from isocompute_sdk.plots.runs import Logged
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
@@ -139,7 +139,7 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
     infos = sorted(table.runs(), key=lambda run: (run.group_size, natural(run.run_id)))
     rows = list[tuple[str, ...]]()
     for run in infos[:MAX_ROWS]:
-        row = [run.run_id, str(run.group_size), "?" if run.problems_per_batch is None else str(run.problems_per_batch)]
+        row = [run.run_id, str(run.group_size), or_unknown(run.problems_per_batch)]
         row += [
             f"{run.rollouts_spent or run.rollouts:,.0f}",
             say.reward(best[run.run_id]) if run.run_id in best else "-",

@@ -189,7 +189,7 @@ def test_limits_that_were_asked_for_say_what_they_cost(
     found = limited.unlimited
     assert found is not None
     assert found.asked == (words,)
-    assert (found.group_size, found.predicted_reward) == (free.group_size, free.predicted_reward)
+    assert (found.plan.group_size, found.plan.predicted_reward) == (free.group_size, free.predicted_reward)
     assert free.unlimited is None
     assert free.predicted_reward is not None
     assert limited.predicted_reward is not None
@@ -203,12 +203,12 @@ def test_conservative_plans_say_what_they_leave() -> None:
     assert careful.group_size < bold.group_size
     assert bold.unlimited is None
     assert careful.unlimited is not None
-    assert careful.unlimited.group_size == bold.group_size
+    assert careful.unlimited.plan.group_size == bold.group_size
     # Where no n above those that were run is better the mode costs nothing.
     # Where it changes nothing, it is named as well.
     same = planner.allocate("1M", mode="conservative", slots=0)
     assert same.unlimited is not None
-    assert same.unlimited.predicted_reward == same.predicted_reward
+    assert same.unlimited.plan.predicted_reward == same.predicted_reward
 
 
 def test_many_passes_over_any_set_and_batches_beyond_all_that_were_studied_are_warned_of() -> None:
