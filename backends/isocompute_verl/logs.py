@@ -131,7 +131,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         kl = Said(0.0, f"{keys.path}: {actor}.use_kl_loss = False")
     staleness = get("async_training.staleness_threshold")
     # Where rollouts have GPUs of their own, these are not all.
-    nodes, per_node = number("trainer.nnodes", 1), number("trainer.n_gpus_per_node")
+    nodes, per_node = keys.number("trainer.nnodes", 1), keys.number("trainer.n_gpus_per_node")
     gpus = None if per_node is None or "rollout.n_gpus_per_node" in keys.flat else per_node * (nodes or 1)
     size = get(f"{rollout}.n")
     if size is None and flag("algorithm.adv_estimator") in (None, "gae") and flag(f"{actor}.ppo_mini_batch_size"):

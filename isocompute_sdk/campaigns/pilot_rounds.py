@@ -20,7 +20,7 @@ from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.health.findings import faults_in
+from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns
@@ -300,7 +300,7 @@ class DesignedPilot:
         if not self.extends:
             return {}
         runs = sorted(taken[-1].runs, key=lambda one: one.update_steps)
-        kept = {run.run_id for run in self.own.kept(self.runs(taken))} - set(faults_in(fits.notes))
+        kept = {run.run_id for run in self.own.kept(self.runs(taken))} - set(falls_in(fits.notes))
         return {(one.group_size, one.problems_per_batch): one for one in runs if one.run_id in kept}
 
     def _fit(self, taken: Sequence[Decision]) -> Fits:

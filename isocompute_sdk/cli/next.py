@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Generator, Iterator, Sequence
@@ -36,8 +35,6 @@ DATA, FILE = (".jsonl", ".ndjson", ".json", ".parquet", ".csv"), "PROBLEMS.jsonl
 PLAN = "next-plan.json"
 """What the runs to make first are launched from: plan.json is that of the whole budget."""
 _MADE = re.compile(r"next-(\d+)")
-EVALUATIONS = 10
-"""Fewest evaluations of a run, which is made for them. The share that plans keep for them leaves a short run one."""
 
 
 @with_option_groups
@@ -268,7 +265,7 @@ def _launches(
     from isocompute_sdk.training.registry import backend_of
 
     def price(run: NextRun, steps: int) -> float:
-        return pricing_of(plan, plan.budget, _every(run, steps)).cost(run.rollouts_per_batch, steps)
+        return pricing_of(plan, plan.budget, run.every_steps).cost(run.rollouts_per_batch, steps)
 
     total = 0.0
     places = (*(path for path in paths if not holds_fits(path)), *named)
@@ -313,7 +310,7 @@ def _launches(
         yield (
             f"isocompute launch {PLAN}{same}{start} --change group_size={run.group_size} --change "
             f"problems_per_batch={run.problems_per_batch} --change update_steps={steps} "
-            f"--change evaluation.every_steps={_every(run, steps)}{seed} "
+            f"--change evaluation.every_steps={run.every_steps}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
         )
         total += price(run, steps)
@@ -353,13 +350,3 @@ def _unknown(fits: Fits | None) -> list[str]:
     # Scripts do not know the number of problems either.
     recorded = [name for name in CONTEXT_FIELDS if name not in (*LENIENT, "n_problems")]
     return [name for name in recorded if runs and all(run.context[name] is None for run in runs)]
-
-
-def _every(run: NextRun, steps: int) -> int:
-    """Steps between evaluations: as often as a plan's share pays for, but at least `EVALUATIONS` times."""
-    from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION as USUAL
-    from isocompute_sdk.planning.pricing import EVALUATION_SHARE, interval, samples_per_evaluation
-
-    batch = run.group_size * run.problems_per_batch
-    paid_for = interval(USUAL.every_steps, steps, batch, samples_per_evaluation(USUAL), EVALUATION_SHARE)
-    return min(paid_for, math.ceil(steps / EVALUATIONS))

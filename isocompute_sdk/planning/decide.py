@@ -32,7 +32,15 @@ from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.plan_parts import Alternative, Odds, Unlimited, Verdict
-from isocompute_sdk.planning.pricing import Candidate, Fixed, Pricing, Rejection, candidates, ends_batch
+from isocompute_sdk.planning.pricing import (
+    FEWEST_EVALUATIONS,
+    Candidate,
+    Fixed,
+    Pricing,
+    Rejection,
+    candidates,
+    ends_batch,
+)
 from isocompute_sdk.planning.verdict import approval_of, gain_of, trouble_of, verdict_of, with_first, worth_of
 from isocompute_sdk.tolerances import EQUAL
 from isocompute_sdk.training.registry import backend_of
@@ -130,8 +138,13 @@ def pilot(
         now = decide(basis.on_gpus_of(request.budget), alone).group_size
     except PlanError:
         now = None
-    pricing = Pricing(request.budget, basis.throughput)
+    pricing = _of_trials(basis, Pricing(request.budget, basis.throughput))
     return design_pilot(pricing, basis.hardware, problems, steps, now, shares=shares, spend_all=spend_all, rng=rng)
+
+
+def _of_trials(basis: Basis, pricing: Pricing) -> Pricing:
+    """Prices of runs that are made to learn from them."""
+    return replace(pricing, fewest_evaluations=1 if basis.evaluation is not None else FEWEST_EVALUATIONS)
 
 
 def plan_for(basis: Basis, candidate: Candidate, request: Request, pricing: Pricing | None = None) -> Plan:
@@ -414,9 +427,11 @@ def _first(
         problems.add(min(levels, default=floor))
     # Nothing that was not run is planned then, so no run can make it so.
     allowed = fits.group_sizes if request.mode == "conservative" else sizes
+    pricing = replace(resolved.limits.pricing, throughput=choice.pricing.throughput)
     question = Question(
         fits=fits,
-        pricing=replace(resolved.limits.pricing, throughput=choice.pricing.throughput),
+        pricing=pricing,
+        trials=_of_trials(basis, pricing),
         hardware=basis.hardware,
         problems=tuple(sorted(problems)),
         planned_sizes=tuple(sorted({*allowed, chosen.group_size})),

@@ -50,6 +50,8 @@ class NextRun(Sized):
     problems_per_batch: Count
     update_steps: Count
     """M at its end; of a continued run, counted from its start."""
+    every_steps: Count
+    """Update steps between two evaluations."""
     seed: Annotated[int, Field(ge=0)]
     continues: str | None
     """Run id of the run to continue from its checkpoint; None for a new run."""
@@ -176,6 +178,8 @@ class Question:
 
     fits: Fits
     pricing: Pricing
+    trials: Pricing
+    """Of the runs that could come first."""
     hardware: Hardware
     problems: tuple[int, ...]
     """Numbers of problems per batch that a plan or a trial may use, increasing."""
@@ -227,7 +231,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     outlook = Outlook(surface, choices, rng, compute, evaluations)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
     made = [
-        replace(run, update_steps=end, cost=question.pricing.added(run.rollouts_per_batch, run.begins, end))
+        replace(run, update_steps=end, cost=question.trials.added(run.rollouts_per_batch, run.begins, end))
         for run in ran
         if run.continues and (end := going.get(run.continues)) is not None
     ]
@@ -265,7 +269,7 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
         if pick.trial.group_size not in (here, rival):
             settles += f", since the joint fit links them to n = {pick.trial.group_size}"
         settles += f" (the plan changes with probability {chance_text(changed)})"
-        runs.append(advised(pick.trial, budget.amount, saved, settles))
+        runs.append(advised(pick.trial, question.trials, saved, settles))
         total, chance_J = total + saved, pick.worth.chosen_J
     cost = sum(run.cost for run in runs)
     return NextRuns(
@@ -300,7 +304,7 @@ def _candidates(sizes: Sequence[int], ran: Sequence[Trial], question: Question, 
 
 def _lengths(run: Trial, amounts: Sequence[float], question: Question, min_steps: int) -> list[Trial]:
     """The run from where it is, for each amount that pays for enough steps."""
-    found = question.pricing.lengths(run.group_size * run.problems_per_batch, run.begins, amounts, min_steps)
+    found = question.trials.lengths(run.group_size * run.problems_per_batch, run.begins, amounts, min_steps)
     return [replace(run, update_steps=steps, cost=cost) for steps, cost in found.items()]
 
 
@@ -365,16 +369,17 @@ def _without(trials: list[Trial], taken: int) -> tuple[list[Trial], list[int]]:
     ], keep
 
 
-def advised(trial: Trial, budget: float, saves: float, settles: str) -> NextRun:
+def advised(trial: Trial, pricing: Pricing, saves: float, settles: str) -> NextRun:
     """A trial as it is shown and saved."""
     return NextRun(
         group_size=trial.group_size,
         problems_per_batch=trial.problems_per_batch,
         update_steps=trial.update_steps,
+        every_steps=pricing.every_steps(trial.rollouts_per_batch, trial.update_steps),
         seed=trial.seed,
         continues=trial.continues,
         cost=float(trial.cost),
-        share=min(float(trial.cost / budget), 1.0),
+        share=min(float(trial.cost / pricing.budget.amount), 1.0),
         saves=float(max(saves, 0.0)),
         settles=settles,
     )

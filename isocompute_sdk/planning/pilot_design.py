@@ -223,7 +223,7 @@ def _first_round(
     unit, amount = pricing.budget.unit, float(pricing.budget.amount)
     settles = [f"where the curve of n = {t.group_size} lies; useful only with the others" for t in first]
     # None saves anything alone.
-    runs = tuple(advised(t, amount, 0.0, why) for t, why in zip(first, settles, strict=True))
+    runs = tuple(advised(t, pricing, 0.0, why) for t, why in zip(first, settles, strict=True))
     largest = max((run.group_size for run in runs), default=now[0])
     beyond = f" (this round tests up to n = {largest})" if now[0] > largest else ""
     reason = f"no runs yet: {law} n = {now[0]}{beyond}; any n is expected to lose at least {regret:.3f} of reward"

@@ -53,6 +53,8 @@ def interval(asked: int, update_steps: int, step_cost: float, evaluation_cost: f
 
 
 DEFAULT_EVALUATION = Evaluation()
+FEWEST_EVALUATIONS = 10
+"""Of a run that is made for them, unless somebody said how runs are evaluated: the share leaves a short run one."""
 DEADLINE_ERRORS = 2.0
 """Standard errors of a measured throughput by which a deadline is kept."""
 _MEASURE = "or measure the speed: isocompute run STUDY --probe, or isocompute doctor LOGS --speed --gpus N"
@@ -117,6 +119,8 @@ class Pricing:
     evaluation: Evaluation = DEFAULT_EVALUATION
     """How the run is evaluated if the share allows it."""
     evaluation_share: float = EVALUATION_SHARE
+    fewest_evaluations: int = 1
+    """Of a run, whatever their share."""
 
     def __post_init__(self) -> None:
         budget, throughput = self.budget, self.throughput
@@ -213,14 +217,15 @@ class Pricing:
         return found
 
     def every_steps(self, rollouts_per_batch: int, update_steps: int) -> int:
-        """Update steps between evaluations: as asked, or more to stay within the share."""
+        """Update steps between evaluations: as asked, or more to stay within the share; fewer for the fewest."""
         samples = samples_per_evaluation(self.evaluation)
         step, one = float(rollouts_per_batch), float(samples)
         if self.throughput is not None and self.throughput.rollouts_per_second is not None:
             length = self.throughput.mean_length(rollouts_per_batch * update_steps)
             step = self.throughput.step_seconds(rollouts_per_batch, length)
             one = self.throughput.evaluation_seconds(samples, length)
-        return interval(self.evaluation.interval(update_steps), update_steps, step, one, self.evaluation_share)
+        every = interval(self.evaluation.interval(update_steps), update_steps, step, one, self.evaluation_share)
+        return min(every, max(math.ceil(update_steps / self.fewest_evaluations), 1))
 
     def evaluation_hours(self, rollouts_per_batch: int, update_steps: int) -> float:
         """Wall-clock hours of all evaluations of a run."""
