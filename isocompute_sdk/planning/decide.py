@@ -57,7 +57,7 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict = with_first(verdict, first, is_open=is_open)
     plan = replace(plan, verdict=verdict, next_runs=first, gain=gain_of(plan), other_metrics=others)
-    plan = replace(plan, unlimited=_unlimited(basis, request))
+    plan = replace(plan, unlimited=_unlimited(basis, resolved, choice))
     notes = unique(
         [
             *caveats.of_plan(basis, resolved, choice, plan),
@@ -369,9 +369,10 @@ def _best_rejected(resolved: Resolved, choice: Choice) -> Rejection | None:
     return min(better, key=lambda pair: pair[0])[1] if better else None
 
 
-def _unlimited(basis: Basis, request: Request) -> Unlimited | None:
-    """The plan without the limits that were asked for; None without any."""
-    fixed, limit = request.fixed, basis.hardware.max_rollouts_per_batch
+def _unlimited(basis: Basis, resolved: Resolved, choice: Choice) -> Unlimited | None:
+    """The plan without the limits that were asked for, beside which the smallest B_p counts; None without any."""
+    request, limit = resolved.request, basis.hardware.max_rollouts_per_batch
+    fixed = request.fixed
     limits = {"B_p = {:,}": fixed.problems_per_batch, "M = {:,}": fixed.update_steps}
     limits |= {"{:,} rollouts per batch": fixed.rollouts_per_batch, "at most {:,} rollouts per batch": limit}
     asked = [words.format(value) for words, value in limits.items() if value is not None]
@@ -379,6 +380,10 @@ def _unlimited(basis: Basis, request: Request) -> Unlimited | None:
     asked += [f"{careful} (conservative)"] * (request.mode == "conservative")
     if not asked:
         return None
+    lower = replace(resolved, limits=replace(resolved.limits, floor=1))
+    tolerances, best = basis.fits.tolerances, score(lower, enumerate_setups(lower, resolved.sizes())).best
+    if choice.best.reward is not None and (best.reward or 0.0) - choice.best.reward > tolerances.equal:
+        asked.append(f"B_p of {resolved.limits.floor} or more, as in the runs or their recipe")
     without = basis.on(basis.hardware.replace(max_rollouts_per_batch=None))
     try:
         free = unjudged(without, replace(request, fixed=Fixed(), mode="expected"))

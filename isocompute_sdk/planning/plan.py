@@ -23,7 +23,7 @@ from isocompute_sdk.phrases import chance_text, counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Unlimited, Verdict
-from isocompute_sdk.planning.pricing import Pricing, amount_text, part_of
+from isocompute_sdk.planning.pricing import Pricing, amount_text, evaluated, part_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.sweep import Sized
 from isocompute_sdk.tolerances import Tolerances
@@ -86,7 +86,7 @@ class Plan(Sized, Saved):
     notes: tuple[Note, ...]
     evaluation: Evaluation
     """How the run is evaluated: as often as asked, within the share of cost allowed."""
-    asked_evaluation: Annotated[Evaluation, GIVEN_FIELDS] | None
+    asked_evaluation: Annotated[Evaluation, TYPED_FIELDS] | None
     """How evaluations were asked for; None for the default."""
     breakdown: Mapping[str, Mapping[str, float]]
     """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
@@ -596,8 +596,7 @@ def _evaluation(plan: Plan) -> str:
     evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
     unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
     share = spent[unit] / plan.breakdown["training"][unit]
-    problems = "all problems" if evaluation.n_problems is None else counted(evaluation.n_problems, "problem")
     return (
-        f"every {counted(evaluation.every_steps, 'step')}, {problems} x {evaluation.samples}: "
+        f"every {counted(evaluation.every_steps, 'step')}, {evaluated(evaluation)}: "
         f"{amount_text(spent[unit], unit)}, {share:.1%} of training"
     )

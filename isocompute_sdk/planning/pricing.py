@@ -26,6 +26,13 @@ def samples_per_evaluation(evaluation: Evaluation) -> int:
     return (evaluation.n_problems or ASSUMED_PROBLEMS) * evaluation.samples
 
 
+def evaluated(evaluation: Evaluation) -> str:
+    """What is sampled in one evaluation, in words: `300 problems x 4`."""
+    unknown = f"all problems ({ASSUMED_PROBLEMS} assumed)"
+    problems = unknown if evaluation.n_problems is None else counted(evaluation.n_problems, "problem")
+    return f"{problems} x {evaluation.samples}"
+
+
 def evaluations(update_steps: int, every_steps: int) -> int:
     """Evaluations of a run: at step 0, then every `every_steps` steps, and after the last step."""
     return math.ceil(update_steps / every_steps) + 1

@@ -12,7 +12,7 @@ from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
 from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes, limits
 from isocompute_sdk.planning.plan_parts import Approval, Gain
-from isocompute_sdk.planning.pricing import samples_per_evaluation
+from isocompute_sdk.planning.pricing import evaluated, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
@@ -230,8 +230,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     """Cost in the budget's unit, dollars and days; the number that is missing where they are not known."""
     unit, asked = plan.budget.unit, plan.evaluation
     number = len(asked.steps(plan.approved_steps))
-    problems = "all problems" if asked.n_problems is None else counted(asked.n_problems, "problem")
-    evaluations = f"{counted(number, 'evaluation')} of {problems} x {asked.samples}"
+    evaluations = f"{counted(number, 'evaluation')} of {evaluated(asked)}"
     if unit in ("rollouts", "tokens"):
         added = say.amount(number * samples_per_evaluation(asked), "rollouts")
         evaluations = (

@@ -154,7 +154,8 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
         text += f", {whole.evaluation_rollouts:,.0f} in evaluations; {whole.hours * 60:,.1f} minutes of wall-clock time"
         text += f" ({whole.lost_hours * 60:,.1f} of them lost or idle)"
     if seconds:
-        text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours"
+        of = "" if len(seconds) == len(infos) else f" of {counted(len(seconds), 'run')} that say their GPUs"
+        text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours{of}"
     if material.plan is not None and not material.flat and material.comparison is None and total:
         text += f". The plan takes {multiple(material.plan.rollouts / total)} x as many as all of them"
     caption, marked = f"The first {len(rows)} of {len(infos)}" if len(infos) > len(rows) else f"All {len(infos)}", None
