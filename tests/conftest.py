@@ -31,7 +31,7 @@ settings.register_profile(
     "default",
     deadline=None,
     derandomize=bool(os.environ.get("CI")),
-    max_examples=15,
+    max_examples=10,
     suppress_health_check=slow_is_fine,
 )
 # New examples, many of them: HYPOTHESIS_PROFILE=nightly.
@@ -120,12 +120,13 @@ def benchmark_module() -> Callable[[str], ModuleType]:
 
 @pytest.fixture(scope="session")
 def fitted_once() -> dict[str, Callable[..., object]]:
-    """Methods of `api.fit`, by name: what was fitted to the same numbers, options and random state is kept.
+    """What fits by where it stands: what was fitted to the same numbers, options and random state is kept.
 
     That such fits are the same bits is for tests of fits, which do not use this.
     """
     # Numpy is loaded after the number of threads is set.
     from isocompute_sdk import api
+    from isocompute_sdk.fitting.run_surface import RunSurface
 
     kept: dict[bytes, object] = {}
 
@@ -141,7 +142,11 @@ def fitted_once() -> dict[str, Callable[..., object]]:
 
         return fit
 
-    return {name: once(getattr(api, name)) for name in ("fit_joint", "fit_paper")}
+    return {
+        "isocompute_sdk.api.fit_joint": once(api.fit_joint),
+        "isocompute_sdk.api.fit_paper": once(api.fit_paper),
+        "isocompute_sdk.fitting.run_surface.RunSurface.of_all": once(RunSurface.of_all),
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +156,7 @@ def fits_kept(
     """Tests of what is made of fits do not fit the same runs again."""
     if request.path.parent.name in FITS_KEPT:
         for name, fit in fitted_once.items():
-            monkeypatch.setattr(f"isocompute_sdk.api.{name}", fit)
+            monkeypatch.setattr(name, fit)
 
 
 @pytest.fixture(autouse=True)

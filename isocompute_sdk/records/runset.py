@@ -92,7 +92,7 @@ class RunSet:
     frame of another one.
     """
 
-    __slots__ = ("_frame", "_names", "_notes")
+    __slots__ = ("_frame", "_names", "_notes", "_runs")
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, frame: pl.DataFrame, notes: Iterable[Note] = ()) -> None:
@@ -103,6 +103,7 @@ class RunSet:
             )
         self._frame = frame
         self._names: dict[str, tuple[str, ...]] = {}
+        self._runs: tuple[RunInfo, ...] = ()
         every = tuple(notes)
         self._notes = unique(every) if every else ()
 
@@ -250,6 +251,10 @@ class RunSet:
 
     def runs(self) -> tuple[RunInfo, ...]:
         """Configuration and extent of every run, in order of appearance."""
+        self._runs = self._runs or self._described()
+        return self._runs
+
+    def _described(self) -> tuple[RunInfo, ...]:
         import polars as pl
 
         table = self._frame.group_by("run_id", maintain_order=True).agg(

@@ -109,7 +109,8 @@ def check_status(rows: list[dict[str, Any]], audit: Audit, fits: Fits) -> None:
     assert not fits.no_rise or not any(row["rises"] for row in rows)
 
 
-@pytest.mark.parametrize("seed", few(range(200), 10))
+# Of the first ten those whose verdicts, approvals, falls and options differ.
+@pytest.mark.parametrize("seed", few(range(200), {0, 3, 4, 5, 9}))
 def test_every_command_shows_one_decision(seed: int, isocompute: Command, tmp_path: Path) -> None:
     runs = simulated(seed)
     fits = check_sweep(runs)

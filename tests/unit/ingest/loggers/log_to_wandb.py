@@ -1,4 +1,7 @@
-"""A program that logs to W&B offline as a trainer of TRL does: `log_to_wandb.py FOLDER`."""
+"""A program that logs to W&B offline as a trainer of TRL does: `log_to_wandb.py FOLDER`.
+
+To a second folder it logs a run whose configuration and row are longer than a block of W&B's file.
+"""
 
 from __future__ import annotations
 
@@ -43,3 +46,6 @@ def start(name: str, first: int, last: int, **more: object) -> None:
 start("first", 1, 10)
 start("second", 1, 12, id="kept")
 start("second", 11, 20, id="kept", resume="allow")
+for folder in sys.argv[2:]:
+    with wandb.init(project="p", dir=folder, config={"long": "x" * 100_000, "short": 3}) as long:
+        long.log({f"key {i}": i / 7 for i in range(3000)})

@@ -24,12 +24,18 @@ PROGRAM = Path(__file__).parents[1] / "loggers" / "log_to_wandb.py"
 
 
 @pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three starts of two runs."""
-    folder = tmp_path_factory.mktemp("wandb")
-    done = subprocess.run([sys.executable, PROGRAM, folder], capture_output=True, text=True, check=False)
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """What one program logged, since W&B takes a second to start."""
+    both = tmp_path_factory.mktemp("wandb"), tmp_path_factory.mktemp("long")
+    done = subprocess.run([sys.executable, PROGRAM, *both], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return folder
+    return both
+
+
+@pytest.fixture(scope="module")
+def logged(folders: tuple[Path, Path]) -> Path:
+    """A folder with three starts of two runs."""
+    return folders[0]
 
 
 def run_files(folder: Path, id: str = "*") -> list[Path]:
@@ -144,17 +150,10 @@ def test_another_file_of_that_name_is_refused(tmp_path: Path) -> None:
         read_wandb_run(path)
 
 
-def test_values_longer_than_a_block_are_read(logged: Path, tmp_path: Path) -> None:
-    program = (
-        "import os, sys, wandb; os.environ.update(WANDB_MODE='offline', WANDB_SILENT='true')\n"
-        "with wandb.init(project='p', dir=sys.argv[1], config={'long': 'x' * 100_000, 'short': 3}) as run:\n"
-        "    run.log({f'key {i}': i / 7 for i in range(3000)})\n"
-    )
-    subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, check=True)
-    (path,) = run_files(tmp_path)
+def test_values_longer_than_a_block_are_read(folders: tuple[Path, Path]) -> None:
+    (path,) = run_files(folders[1])
     found = read_wandb_run(path)
     assert len(found.config["long"]) == 100_000
     assert found.config["short"] == 3
     assert [found.columns[f"key {i}"].value_T.tolist() for i in range(3000)] == [[i / 7] for i in range(3000)]
     assert not found.notes
-    shutil.rmtree(tmp_path / "wandb")
