@@ -207,7 +207,7 @@ class _Question:
             *_on_logs(runs, series),
             *sick,
         ]
-        fits = replace(
+        return replace(
             found,
             notes=unique(notes),
             eval_set=self.eval_set,
@@ -218,9 +218,6 @@ class _Question:
             options=self.arguments,
             runs=runs.to_dict(),
         )
-        # So that the table is not made again from its saved form.
-        vars(fits)["table"] = runs
-        return fits
 
     def _fit(self, measured: MeasuredRuns) -> Fits:
         # Every metric starts from the seed, so that its fit is the same alone and among others.

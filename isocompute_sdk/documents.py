@@ -278,8 +278,8 @@ def digest_of(value: object) -> str:
 
 def _canonical(value: Any) -> Any:
     """The value with whole floats as integers: other programs write 4.0 as 4."""
-    if isinstance(value, float):
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
     if isinstance(value, Mapping):
         return {name: _canonical(part) for name, part in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):

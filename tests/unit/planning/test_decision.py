@@ -109,8 +109,7 @@ def check_status(rows: list[dict[str, Any]], audit: Audit, fits: Fits) -> None:
     assert not fits.no_rise or not any(row["rises"] for row in rows)
 
 
-# Of the first ten those whose verdicts, approvals, falls and options differ.
-@pytest.mark.parametrize("seed", few(range(200), {0, 3, 4, 5, 9}))
+@pytest.mark.parametrize("seed", few(range(200), 10))
 def test_every_command_shows_one_decision(seed: int, isocompute: Command, tmp_path: Path) -> None:
     runs = simulated(seed)
     fits = check_sweep(runs)
