@@ -70,7 +70,7 @@ def next_runs(
 
         isocompute next runs.csv --budget 3M --slots 2
 
-        isocompute next fits.json --budget "200 gpu_hours" --rollouts-per-second 60 --step-overhead-seconds 25
+        isocompute next fits.json --budget "200 gpu_hours" --gpus 8 --rollouts-per-second 60
 
         isocompute next study.yaml --output next.yaml
     """

@@ -31,7 +31,7 @@ def plan(
 
         isocompute plan --published qwen2.5-7b-instruct/guru-math-easy --budget 3M --json
 
-        isocompute plan --fits fits.json --budget "200 gpu_hours" --rollouts-per-second 60 --step-overhead-seconds 25
+        isocompute plan --fits fits.json --budget "200 gpu_hours" --gpus 8 --rollouts-per-second 60
     """
     planning.answer(_source(borrowed, fits, planning))
 

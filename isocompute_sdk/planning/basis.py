@@ -122,11 +122,12 @@ class Basis:
             given = given.replace(gpus=stated[0])
         if budget.timed and budget.gpus is not None and given is not None and given.rollouts_per_second is not None:
             given.at_gpus(budget.gpus)  # Raises if nothing says how fast so many are.
-        if self.fits.table is None:
-            return given
-        from isocompute_sdk.timing.measuring import complete
+        if self.fits.table is not None:
+            from isocompute_sdk.timing.measuring import complete
 
-        return complete(given, self.fits.table, budget, stated[0] if len(stated) == 1 else None)
+            given = complete(given, self.fits.table, budget, stated[0] if len(stated) == 1 else None)
+        # Alone it prices nothing: what is missing is named without it.
+        return Throughput(gpus=stated[0]) if given is None and stated and budget.timed else given
 
     def on_gpus_of(self, budget: Budget) -> Self:
         """This planner on the GPUs that the budget names."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from isocompute_sdk.errors import PlanError
-from isocompute_sdk.phrases import counted
+from isocompute_sdk.phrases import counted, joined
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Throughput
 from isocompute_sdk.specs.sweep import Sized
 
@@ -69,6 +69,7 @@ WORDS = {
     "rollouts_per_second": "the rollouts per second",
     "tokens_per_rollout": "the tokens per rollout",
     "usd_per_gpu_hour": "the price of a GPU-hour",
+    "gpus": "the number of GPUs",
 }
 """Parts of a throughput, as an error names them."""
 TIMED_IN_SHELL = f"Add --rollouts-per-second, {_MEASURE}."
@@ -138,18 +139,19 @@ class Pricing:
         needs = ["rollouts_per_second"] if budget.timed else []
         needs += {"tokens": ["tokens_per_rollout"], "usd": ["usd_per_gpu_hour"]}.get(budget.unit, [])
         missing = [name for name in needs if throughput is None or getattr(throughput, name) is None]
+        if budget.unit in ("gpu_hours", "usd") and budget.gpus is None:
+            said = throughput is not None and (throughput.measured or "gpus" in throughput.model_fields_set)
+            missing += [] if said else ["gpus"]
         if not missing:
             return
         speed = "rollouts_per_second" in missing
         flags = [f"--{name.replace('_', '-')}" for name in missing]
         named = "; a GPU's name does not give its speed" if speed and budget.gpus is not None else ""
         raise PlanError(
-            f"{what} needs {' and '.join(WORDS[name] for name in missing)}, which neither you nor the runs give{named}",
+            f"{what} needs {joined([WORDS[name] for name in missing])}, which neither you nor the runs give{named}",
             f"Give Throughput({', '.join(f'{name}=...' for name in missing)})"
             + (", or measure it: Throughput.measure(runs)." if speed else "."),
-        ).in_shell(
-            f"Add {' and '.join(flags)}{', ' + _MEASURE if speed else ''}.", [f"{flag} NUMBER" for flag in flags]
-        )
+        ).in_shell(f"Add {joined(flags)}{', ' + _MEASURE if speed else ''}.", [f"{flag} NUMBER" for flag in flags])
 
     @cached_property
     def unit(self) -> str:

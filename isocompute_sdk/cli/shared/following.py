@@ -195,10 +195,12 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
     idle = "no controller is running" + ("" if found.done else "; `isocompute run` with its study file resumes it")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {printable(found.stage)}; {who}"
-    if best is not None and not found.done:
+    if best is not None:
         equal = f" (about equal: {', '.join(map(str, best.about_equal))})" if best.about_equal else ""
         reward = "" if best.predicted_reward is None else f", predicted {best.metric} {best.predicted_reward:.3f}"
-        yield f"best n so far: n = {best.group_size}{equal}{reward} at {best.rollouts:,} rollouts"
+        # Of a finished campaign the measured reward stands above.
+        ahead = "" if found.done else f"{reward} at {best.rollouts:,} rollouts"
+        yield f"best n so far: n = {best.group_size}{equal}{ahead}"
     spent = [f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
     if spent:
         yield "spent: " + "; ".join(spent)

@@ -188,13 +188,19 @@ def test_limits_that_were_asked_for_say_what_they_cost(
     free = Planner(source["data"]).allocate("3M", spend="all")
     found = limited.unlimited
     assert found is not None
-    assert found.asked == (words,)
+    # A smaller B_p would leave room for a larger n.
+    smallest = "B_p of 32 or more, as in the runs or their recipe"
+    assert found.asked == (words, smallest)
+    lower = Planner(source["data"], hardware).allocate("3M", spend="all", problems_per_batch=16, **options)
+    assert (lower.predicted_reward or 0) > (limited.predicted_reward or 0)
+    assert lower.unlimited is not None
+    assert smallest not in lower.unlimited.asked
     assert (found.plan.group_size, found.plan.predicted_reward) == (free.group_size, free.predicted_reward)
     assert free.unlimited is None
     assert free.predicted_reward is not None
     assert limited.predicted_reward is not None
     lost = round(round(free.predicted_reward, 3) - round(limited.predicted_reward, 3), 3)
-    assert f"{words}: costs {lost:.3f}" in dict(answer(limited))["your limits"]
+    assert f"{words} and {smallest}: costs {lost:.3f}" in dict(answer(limited))["your limits"]
 
 
 def test_conservative_plans_say_what_they_leave() -> None:

@@ -67,8 +67,10 @@ def test_affordable_steps_cost_no_more_than_the_budget_not_even_by_rounding(
     ("budget", "throughput", "named"),
     [
         (Budget(tokens=1e9), None, "tokens_per_rollout"),
-        (Budget(gpu_hours=10), None, "rollouts_per_second"),
-        (Budget(usd=10), None, "rollouts_per_second=..., usd_per_gpu_hour"),
+        (Budget(gpu_hours=10), None, "rollouts_per_second=..., gpus"),
+        (Budget.parse("10 GPU-hours on 8xH100"), None, "rollouts_per_second"),
+        (Budget(usd=10), None, "rollouts_per_second=..., usd_per_gpu_hour=..., gpus"),
+        (Budget(usd=10), Throughput(gpus=8), "rollouts_per_second=..., usd_per_gpu_hour"),
         (Budget(rollouts=1e6, deadline_hours=3), None, "rollouts_per_second"),
         (
             Budget(tokens=1e9),
@@ -77,8 +79,13 @@ def test_affordable_steps_cost_no_more_than_the_budget_not_even_by_rounding(
         ),
         (
             Budget(usd=10),
-            Throughput(step_overhead_seconds=1, rollouts_per_second=1),
+            Throughput(step_overhead_seconds=1, rollouts_per_second=1, gpus=8),
             "usd_per_gpu_hour",
+        ),
+        (
+            Budget(usd=10),
+            Throughput(step_overhead_seconds=1, rollouts_per_second=1, usd_per_gpu_hour=2),
+            "gpus",
         ),
     ],
 )
