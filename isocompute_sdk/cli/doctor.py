@@ -98,7 +98,8 @@ def doctor(
         runs = reading.read(paths, reading.metric)
         if gpus is None and not gpus_of(runs):
             raise SpecError("--speed without --gpus: these logs do not say how many GPUs each run had", "Add --gpus N.")
-        save_speed(runs, gpus, seconds, usd_per_gpu_hour, output, json=json)
+        source = " ".join(reading.sources(paths))
+        save_speed(runs, gpus, seconds, usd_per_gpu_hour, output, source=source, json=json)
         return
     for option, value in (("--seconds", seconds), ("--gpus", gpus), ("--usd-per-gpu-hour", usd_per_gpu_hour)):
         if value is not None:

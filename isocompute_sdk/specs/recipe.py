@@ -194,9 +194,10 @@ class Recipe(Spec):
         """What in this recipe the paper advises against or did not study."""
         notes: list[Note] = []
         if (self.kl_coef > 0) != (self.entropy_coef > 0):
+            alone = ", where an entropy bonus alone made entropy and length explode on hard problems"
             message = (
                 f"kl_coef = {self.kl_coef:g} and entropy_coef = {self.entropy_coef:g}: the paper has both on or both "
-                "off (section 3), where an entropy bonus alone made entropy and length explode on hard problems."
+                f"off (section 3){alone if self.entropy_coef > 0 else ''}."
             )
             data = {"kl_coef": self.kl_coef, "entropy_coef": self.entropy_coef}
             notes.append(Note("kl-entropy-unpaired", "warning", message, data))

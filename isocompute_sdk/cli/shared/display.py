@@ -6,7 +6,6 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import terminal
@@ -146,8 +145,7 @@ def print_plan(
         short = iter(() if first is None else [_briefly(run, first.unit) for run in first.runs])
         rows = [(label, next(short, text) if label == "run first" else text) for label, text in rows]
         width = max(console.width - max(len(label) for label, _ in rows) - 2, 30)
-        cut = partial(textwrap.shorten, width=width, placeholder=" ... (all: -v)")
-        rows = [(label, cut(text) if label == "assumed" else text) for label, text in rows]
+        rows = [(label, _whole_items(text, width) if label == "assumed" else text) for label, text in rows]
     _print_rows(rows)
     following = [] if typed is None else what_next(plan, typed, plan_file)
     # Screens of plans that are not approved have room for it.
@@ -161,6 +159,14 @@ def print_plan(
         console.print(f"wrote {path}", soft_wrap=True)
     for line in following:
         console.print(line, soft_wrap=True)
+
+
+def _whole_items(text: str, width: int) -> str:
+    """As many items of a list as fit into the width, and where the others are."""
+    more, kept = ", ... (all: -v)", text
+    while len(kept) + len(more) > width and ", " in kept and len(text) > width:
+        kept = kept.rpartition(", ")[0]
+    return text if kept == text else f"{kept}{more}"
 
 
 def _print_rows(rows: Sequence[tuple[str, str]]) -> None:

@@ -119,7 +119,14 @@ def _train(runs: tuple[RunSpec, ...]) -> None:
 
 
 def save_speed(
-    runs: RunSet, gpus: int | None, seconds: str | None, price: float | None, output: Path | None, *, json: bool
+    runs: RunSet,
+    gpus: int | None,
+    seconds: str | None,
+    price: float | None,
+    output: Path | None,
+    *,
+    source: str = "RUNS",
+    json: bool,
 ) -> None:
     """Measure the throughput of runs, write it as YAML and print it.
 
@@ -129,6 +136,7 @@ def save_speed(
         seconds: metric that holds seconds per step; None finds it.
         price: US dollars per GPU-hour; None if unknown.
         output: file to write; None for `DEFAULT_FILE`.
+        source: what they were read from, as typed; a word to fill in for runs that are too short to plan from.
         json: print one JSON document.
 
     Raises:
@@ -150,5 +158,8 @@ def save_speed(
         say(MORE_BATCHES)
         return
     plan = f"--budget '200 gpu_hours' --throughput {quote(str(output))}"
-    say(f"with your own runs: isocompute allocate RUNS {plan}")
-    say(f"next: isocompute plan {plan}")
+    if source == "RUNS":
+        say(f"with your own runs: isocompute allocate RUNS {plan}")
+        say(f"next: isocompute plan {plan}")
+    else:
+        say(f"next: isocompute allocate {source} {plan}")

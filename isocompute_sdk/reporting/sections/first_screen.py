@@ -12,7 +12,7 @@ from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
 from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes, limits
 from isocompute_sdk.planning.plan_parts import Approval, Gain
-from isocompute_sdk.planning.pricing import evaluated, samples_per_evaluation
+from isocompute_sdk.planning.pricing import evaluated, part_of, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
@@ -238,7 +238,8 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         )
     else:
         evaluations += " included"
-    share = "" if material.assumed_budget else f"{100 * plan.cost / plan.budget.amount:.0f} % of the budget"
+    share = f"{part_of(plan.cost, plan.budget.available, unit)}{' left' if plan.budget.spent else ''}"
+    share = "" if material.assumed_budget else share
     part, until, whole = plan.approved_costs, "", dict.fromkeys(plan.costs, "")
     if plan.approved_cost:
         until = f" up to step {plan.approved_steps:,}"
