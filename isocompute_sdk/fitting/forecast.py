@@ -427,7 +427,9 @@ class _Answer:
 
     def _keep(self) -> Checkpoint:
         """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""
-        limit = min([self.last, *self._began("sick")])
+        # Where a fall has taken the reward, nothing behind its peak is as good, whatever the curve says.
+        lost = [self.live.peak] if self.live.lost and self.live.peak is not None else []
+        limit = min([self.last, *self._began("sick"), *lost])
         saved: list[Checkpoint] = []
         for step, path in self.live.saved:
             at = self._rollouts(step)

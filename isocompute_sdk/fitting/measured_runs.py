@@ -100,7 +100,10 @@ def run_surfaces(fits: Fits) -> dict[str, RunSurface]:
 
 def best_reached(fits: Fits) -> Reached | None:
     """The best that a run reached; see `Fits.best_reached`. Where runs have no surface each curve counts as one."""
-    found = [one.best() for one in fits.run_surfaces.values()]
+    # A collapse that is seen in one run alone may be noise to the joint fit.
+    collapsed = [note.data["runs"] for note in fits.notes if note.code == "collapsed-run"]
+    fell = {run: best["rollouts"] for runs in collapsed for run, best in runs.items()}
+    found = [one.best(fell.get(name, np.inf)) for name, one in fits.run_surfaces.items()]
     curves = {} if fits.source or found else fits.curves
     found += [
         Reached(n, problems, one.last_compute, float(fits.predict(one.last_compute, n, problems).mean))

@@ -289,7 +289,7 @@ def outcome_of(found: list[Triple], folder: Path) -> Outcome:
 
 def _parsed(parsers: Parsers, triple: Triple, words: list[str]) -> dict[str, float]:
     if triple.backend == "openrlhf":
-        rows = None if triple.overrides else triple.plan.problems_per_batch * triple.plan.update_steps
+        rows = None if triple.overrides else triple.plan.problems_per_batch * triple.plan.approved_steps
         flags = words[2:] if triple.overrides else words[words.index("--") + 4 :]
         return parsers.by_openrlhf(flags, rows)
     if triple.overrides:
