@@ -159,23 +159,31 @@ def run(folder: str, *words: str) -> str:
 
 def shown() -> Iterator[str]:
     """What commands print and draw, where no test executes the page."""
-    from tests.documents.document import blocks, missing
+    from tests.documents.document import blocks, files_of, missing
 
     corpus, paper = ROOT / "isocompute_sdk/laws/data/sweeps/mul31-easy.csv", "isocompute-paper/runs.csv"
     with tempfile.TemporaryDirectory() as folder:
         run(folder, "quickstart", "--paper")
+        program = files_of((ROOT / "tutorials/11_entropy_collapse.md").read_text(encoding="utf-8"))["made_up_run.py"]
+        subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+        plan, table = f"allocate {paper} --budget 3M", ROOT / "docs/examples/runs.csv"
         for name, key, words in (
             ("pilot.md", "share of the budget  ", "next --budget 3M"),
             ("audit.md", "is best of those", f"audit {paper}"),
+            ("health.md", "decayed-run", "status exp --watch --once"),
+            ("logs.md", "run-n8 ", f"doctor {table}"),
+            *((one, "is best of those", plan) for one in ("index.md", "concepts.md")),
+            ("planning.md", "predicted avg@4", plan),
         ):
             block = next(one.content for one in blocks(page(name)) if key in one.content)
-            if (number := missing(block, run(folder, *words.split()))) is not None:
+            if (number := missing(block, f"{words}\n{run(folder, *words.split())}")) is not None:
                 yield f"{name}: {number} does not come out of isocompute {words}"
+        run(folder, "forecast", "exp", "--output", "entropy_collapse.svg")
         run(folder, *f"report {corpus} --figure backtest -o backtest.svg".split())
         run(folder, *f"report {paper} --figure sensitivity-n -o sensitivity_n.svg".split())
         model = f"report {DATA}/smollm2/sweep/smollm2-easy.csv --figure curves --metric avg@4 -o language_model.svg"
         run(folder, *model.split())
-        run(folder, *f"report {ROOT}/docs/examples/runs.csv --figure evaluations -o evaluations.svg".split())
+        run(folder, *f"report {table} --figure evaluations -o evaluations.svg".split())
         for made in (*Path(folder).glob("*.svg"), *Path(folder, "isocompute-paper").glob("*.png")):
             if not alike(made, ROOT / "docs/images" / made.name):
                 yield f"docs/images/{made.name} looks otherwise"

@@ -242,7 +242,10 @@ def refresh(path: Path, folder: Path) -> None:
         after.metadata = {"kernelspec": after.metadata.kernelspec, "language_info": {"name": "python"}}
         nbformat.write(after, path)
         return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    text = path.read_text(encoding="utf-8")
+    if "pyproject.toml" in files_of(text):
+        sys.exit(f"{path} is not run: it would install a package here; tests/backends/third_party tests it")
+    lines = text.splitlines(keepends=True)
     for block, output in reversed(run_markdown(path, folder)):
         first = block.line + 1
         lines[first : first + block.content.count("\n")] = [refreshed(block.content, output)]
