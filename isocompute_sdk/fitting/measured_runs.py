@@ -103,7 +103,13 @@ def best_reached(fits: Fits) -> Reached | None:
     # A collapse that is seen in one run alone may be noise to the joint fit.
     collapsed = [note.data["runs"] for note in fits.notes if note.code == "collapsed-run"]
     fell = {run: best["rollouts"] for runs in collapsed for run, best in runs.items()}
-    found = [one.best(fell.get(name, np.inf)) for name, one in fits.run_surfaces.items()]
+    until: dict[str, float] = {}
+    if fell and fits.table is not None:
+        for one in MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True).series:
+            # Notes count rollouts on every axis.
+            at_T = _compute(one, fits.compute)[one.rollouts_T <= fell.get(one.run_id, np.inf)]
+            until[one.run_id] = float(at_T.max(initial=0.0))
+    found = [one.best(until.get(name, np.inf)) for name, one in fits.run_surfaces.items()]
     curves = {} if fits.source or found else fits.curves
     found += [
         Reached(n, problems, one.last_compute, float(fits.predict(one.last_compute, n, problems).mean))

@@ -461,6 +461,22 @@ def test_the_best_run_so_far_is_as_good_as_its_curve_however_noisy_its_evaluatio
     assert best.reward == pytest.approx(max(float(small_ahead(n, 4e5)) for n in (8, 32)), abs=0.02)
 
 
+def test_the_best_run_that_collapsed_is_found_on_both_axes() -> None:
+    rng = np.random.default_rng(0)
+    steps = np.arange(20, 801, 20)
+    rows = [(n, int(step), n * 32 * int(step)) for n in (8, 16, 32) for step in steps]
+    rises = {8: 0.5, 16: 0.7, 32: 0.5}
+    rewards = [0.2 + rises[n] * -np.expm1(-step / 200) + rng.normal(0, 0.01) for n, step, _ in rows]
+    rewards = [0.02 if n == 16 and step > 600 else reward for reward, (n, step, _) in zip(rewards, rows, strict=True)]
+    columns = {"n": [n for n, _, _ in rows], "C": [c for *_, c in rows], "tokens": [500 * c for *_, c in rows]}
+    runs = RunSet.from_columns({**columns, "avg@4": rewards}, problems_per_batch=32)
+    best, in_tokens = (fit(runs, compute=axis, draws=40).best_reached for axis in ("rollouts", "tokens"))
+    assert best is not None
+    assert in_tokens is not None
+    assert best.group_size == in_tokens.group_size == 16
+    assert in_tokens.compute == pytest.approx(500 * best.compute)
+
+
 def test_a_gain_its_interval_and_its_probability_are_one_comparison(close_runs: Planner) -> None:
     plan = close_runs.allocate("600k")
     assert plan.gain is not None
