@@ -126,8 +126,10 @@ class Basis:
             from isocompute_sdk.timing.measuring import complete
 
             given = complete(given, self.fits.table, budget, stated[0] if len(stated) == 1 else None)
-        # Alone it prices nothing: what is missing is named without it.
-        return Throughput(gpus=stated[0]) if given is None and stated and budget.timed else given
+        if stated and budget.timed and (given is None or given.rollouts_per_second is None):
+            # It prices nothing yet: what is missing is named without the GPUs.
+            given = (given or Throughput()).replace(gpus=stated[0])
+        return given
 
     def on_gpus_of(self, budget: Budget) -> Self:
         """This planner on the GPUs that the budget names."""

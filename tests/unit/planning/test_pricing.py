@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isocompute_sdk import Budget, PlanError, Throughput
+from isocompute_sdk import Budget, Hardware, PlanError, Planner, Throughput
+from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning.pricing import Pricing
 
 SPEED = Throughput(
@@ -61,6 +62,13 @@ def test_affordable_steps_cost_no_more_than_the_budget_not_even_by_rounding(
     assert amount < pricing.cost(batch, steps + 1)
     assert pricing.cost(batch, steps) <= amount or steps == 0
     assert pricing.within(batch, max(steps, 0)) or steps == 0
+
+
+def test_gpus_that_were_given_are_not_asked_for_again() -> None:
+    planner = Planner(hedged_prior(), Hardware(gpus=8), throughput=Throughput(usd_per_gpu_hour=2))
+    with pytest.raises(PlanError, match="rollouts per second, which") as caught:
+        planner.allocate("$2000")
+    assert "gpus" not in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(
