@@ -130,7 +130,7 @@ def measure(
 
     Args:
         runs: runs on one kind of machine, best at batches at least 4x apart.
-        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 where they do not.
+        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 if none of them does.
         seconds: metric with the seconds of a step. None: the first of those above.
         level: coverage of the intervals.
         usd_per_gpu_hour: price, stored in the result.
@@ -187,12 +187,15 @@ def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int |
     if budget.unit == "tokens" and not budget.timed:
         tokens = mean_tokens(runs)
         return given if tokens is None else Throughput.model_validate({"tokens_per_rollout": tokens, **stated})
+    # The GPUs of a throughput without a speed are those to plan for, not those of the logged one.
+    own = stated.pop("gpus", None)
+    gpus = own if gpus is None else gpus
     known = gpus_of(runs)
     unknown = gpus is None and not known
     if (given is not None and given.rollouts_per_second is not None) or (unknown and not budget.timed):
         return given
     try:
-        speed = measure(runs, gpus=known if known else gpus)
+        speed = measure(runs, gpus=known or gpus or 1)
     except FitError:
         return given
     if unknown:
@@ -411,14 +414,15 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
 
     Args:
         runs: evaluations and step metrics.
-        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 where they do not.
+        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 if none of them does.
         seconds: metric that holds the seconds of a step; None to look for one.
     """
     import polars as pl
 
     if not hasattr(runs, "to_polars"):
         raise FitError(f"runs: received {runs!r:.60}; accepted: a RunSet", "Make one first: RunSet.read(...).")
-    gpus = gpus_of(runs) or 1 if gpus is None else gpus
+    if gpus is None:
+        gpus = {run.run_id: run.gpus for run in runs.runs() if run.gpus is not None} or 1
     sizes: list[object] = [*gpus.values()] if isinstance(gpus, Mapping) else [gpus]
     if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
         raise FitError(f"gpus = {gpus!r}; accepted: whole numbers, 1 or more", "Give the GPUs of each run.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,12 +112,29 @@ def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others()
     assert complete(None, runs, Budget.parse("100 GPU-hours on 16xH100"), 16) == found
     with pytest.raises(SpecError, match="only for gpus = 16, not for 8"):
         complete(None, runs, Budget.parse("100 GPU-hours on 8xH100"), 8)
+    with pytest.raises(SpecError, match="only for gpus = 16, not for 8"):
+        complete(Throughput(gpus=8, usd_per_gpu_hour=2), runs, Budget.parse("$100"), None)
     scaled = complete(Throughput(gpu_exponent=0.5), runs, Budget.parse("100 GPU-hours on 64xH100"), 64)
     assert scaled is not None
     assert scaled.rollouts_per_second == pytest.approx(2 * (found.rollouts_per_second or 0.0))
     assert complete(None, runs, Budget.parse("1M"), 8) is None
     with pytest.raises(FitError, match="number of GPUs"):
         complete(None, logged, Budget.parse("100 GPU-hours"), None)
+    stated = complete(Throughput(gpus=8), logged, Budget.parse("100 GPU-hours"), None)
+    assert stated is not None
+    assert stated.gpus == 8
+
+
+def test_gpus_that_only_some_runs_say_are_asked_for() -> None:
+    logged = timed_logs(Clock(step_noise=0.02), PROBE, 20, np.random.default_rng(0))
+    first = logged.run_ids[0]
+    some = pl.when(pl.col("run_id") == first).then(None).otherwise(16)
+    runs = iso.read(logged.to_polars().with_columns(gpus=some))
+    with pytest.raises(FitError, match=f"no entry for run '{first}'"):
+        Throughput.measure(runs)
+    # A run without times needs none.
+    timed = (pl.col("run_id") != first) | (pl.col("metric") == "response_length")
+    assert Throughput.measure(runs.filter(timed)).gpus == 16
 
 
 @pytest.mark.parametrize("pairs", [[(8, 64)], [(8, 64), (8, 128)]])
