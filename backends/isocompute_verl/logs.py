@@ -130,9 +130,10 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
     if kl is None and flag(f"{actor}.use_kl_loss") is False:
         kl = Said(0.0, f"{keys.path}: {actor}.use_kl_loss = False")
     staleness = get("async_training.staleness_threshold")
-    # Where rollouts have GPUs of their own, these are not all.
-    nodes, per_node = keys.number("trainer.nnodes", 1), keys.number("trainer.n_gpus_per_node")
-    gpus = None if per_node is None or "rollout.n_gpus_per_node" in keys.flat else per_node * (nodes or 1)
+    # Where rollouts have GPUs of their own, these are not all. A script may leave the nodes to a variable of its shell.
+    nodes = keys.number("trainer.nnodes") if "trainer.nnodes" in keys.flat else 1
+    per_node = None if "rollout.n_gpus_per_node" in keys.flat else keys.number("trainer.n_gpus_per_node")
+    gpus = None if nodes is None or per_node is None else nodes * per_node
     size = get(f"{rollout}.n")
     if size is None and flag("algorithm.adv_estimator") in (None, "gae") and flag(f"{actor}.ppo_mini_batch_size"):
         # One sample of each prompt is the default, and what PPO is trained with.

@@ -295,7 +295,12 @@ def verl_configuration(n: int, problems: int, name: str, project: str = "math") 
 
 @pytest.mark.parametrize(
     ("said", "gpus"),
-    [("nnodes: 2, n_gpus_per_node: 8", 16), ("n_gpus_per_node: 8", 8), ("nnodes: 2", None)],
+    [
+        ("nnodes: 2, n_gpus_per_node: 8", 16),
+        ("n_gpus_per_node: 8", 8),
+        ("nnodes: 2", None),
+        ("nnodes: $NODES, n_gpus_per_node: 8", None),
+    ],
 )
 def test_verl_says_the_gpus_of_a_run(tmp_path: Path, said: str, gpus: int | None) -> None:
     write_verl(tmp_path / "run.jsonl", range(11))
