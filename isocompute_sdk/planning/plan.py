@@ -64,7 +64,7 @@ class Plan(Sized, Saved):
     those of training."""
     recipe: Recipe
     hardware: Annotated[Hardware, TYPED_FIELDS]
-    throughput: Throughput | None
+    throughput: Annotated[Throughput, TYPED_FIELDS] | None
     metric: str
     model: str | None
     """Model to be trained; None if unspecified."""
