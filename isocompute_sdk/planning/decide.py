@@ -380,15 +380,17 @@ def _unlimited(basis: Basis, resolved: Resolved, choice: Choice) -> Unlimited | 
     asked += [f"{careful} (conservative)"] * (request.mode == "conservative")
     if not asked:
         return None
-    lower = replace(resolved, limits=replace(resolved.limits, floor=1))
-    tolerances, best = basis.fits.tolerances, score(lower, enumerate_setups(lower, resolved.sizes())).best
-    if choice.best.reward is not None and (best.reward or 0.0) - choice.best.reward > tolerances.equal:
-        asked.append(f"B_p of {resolved.limits.floor} or more, as in the runs or their recipe")
     without = basis.on(basis.hardware.replace(max_rollouts_per_batch=None))
     try:
         free = unjudged(without, replace(request, fixed=Fixed(), mode="expected"))
     except PlanError:
         return None
+    reward, equal = choice.best.reward, basis.fits.tolerances.equal
+    if reward is not None and (free.predicted_reward or 0.0) - reward > equal:
+        lower = replace(resolved, limits=replace(resolved.limits, floor=1))
+        best = score(lower, enumerate_setups(lower, resolved.sizes())).best
+        if (best.reward or 0.0) - reward > equal:
+            asked.append(f"B_p of {resolved.limits.floor} or more, as in the runs or their recipe")
     sizes = free.group_size, free.problems_per_batch, free.update_steps
     return Unlimited(tuple(asked), Alternative("without-limits", *sizes, free.predicted_reward))
 

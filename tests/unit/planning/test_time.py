@@ -232,6 +232,17 @@ def test_a_start_is_paid_for_and_growing_responses_leave_fewer_steps(fits: Fits)
     assert steps(bare.replace(length_growth=0.5)) < steps(bare)
 
 
+def test_the_smallest_batch_is_not_named_beside_limits_that_cost_nothing(fits: Fits) -> None:
+    recipe = RECIPE.replace(min_problems_per_batch=64)
+    free = Planner(fits, recipe=recipe).allocate("60k", slots=0)
+    hardware = Hardware(max_rollouts_per_batch=free.rollouts_per_batch)
+    plan = Planner(fits, hardware, recipe).allocate("60k", slots=0)
+    lower = Planner(fits, hardware, recipe).allocate("60k", slots=0, problems_per_batch=16)
+    assert (lower.predicted_reward or 0) > (plan.predicted_reward or 0) + fits.tolerances.equal
+    assert plan.unlimited is not None
+    assert plan.unlimited.asked == (f"at most {free.rollouts_per_batch:,} rollouts per batch",)
+
+
 def test_speed_and_lengths_that_the_runs_logged_convert_a_budget() -> None:
     steps = np.arange(0, 400, 20)
     rows = [
