@@ -146,6 +146,10 @@ def fill_runs(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     import polars as pl
 
     uneven = [name for name in PER_RUN if not _is_constant(frame[name])]
+    if "gpus" in uneven:
+        # A run that went on with other GPUs is one run, of which no number of GPUs gives the speed.
+        one = (pl.col("gpus").min() == pl.col("gpus").max()).over("run_id")
+        frame = frame.with_columns(pl.when(one).then("gpus"))
     _refuse_changes(frame, uneven, source)
     gaps = [name for name in uneven if frame[name].null_count()]
     return frame.with_columns(pl.col(name).max().over("run_id") for name in gaps)

@@ -125,6 +125,12 @@ def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others()
     assert stated.gpus == 8
 
 
+def test_a_run_that_went_on_with_other_gpus_says_no_number_of_them() -> None:
+    columns = {"run": [*"aabb"], "n": [8, 8, 16, 16], "step": [0, 10] * 2, "avg@4": [0.1, 0.2] * 2}
+    runs = RunSet.from_columns({**columns, "gpus": [8, 16, 8, None]}, problems_per_batch=32)
+    assert [run.gpus for run in runs.runs()] == [None, 8]
+
+
 def test_gpus_that_only_some_runs_say_are_asked_for() -> None:
     logged = timed_logs(Clock(step_noise=0.02), PROBE, 20, np.random.default_rng(0))
     first = logged.run_ids[0]
