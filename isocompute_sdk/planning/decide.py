@@ -138,7 +138,7 @@ def pilot(
         now = decide(basis.on_gpus_of(request.budget), alone).group_size
     except PlanError:
         now = None
-    pricing = _of_trials(basis, Pricing(request.budget, basis.throughput))
+    pricing = _of_trials(basis, basis.pricing(request.budget))
     return design_pilot(pricing, basis.hardware, problems, steps, now, shares=shares, spend_all=spend_all, rng=rng)
 
 

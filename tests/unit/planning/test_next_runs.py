@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Budget, Fits, PlanError, Planner, Recipe, RunSet, Throughput, fit, published, published_prior
+from isocompute_sdk import (
+    Budget,
+    Fits,
+    Hardware,
+    PlanError,
+    Planner,
+    Recipe,
+    RunSet,
+    Throughput,
+    fit,
+    published,
+    published_prior,
+)
 from isocompute_sdk.planning import NextRuns, PilotDesign
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, prospects, runs_of
 from tests.parameters import few
@@ -143,6 +155,14 @@ def test_without_data_a_pilot_is_designed(planner: Planner) -> None:
     assert len({run.group_size for run in design.runs}) >= 3
     assert design.first.cost <= design.pilot_share * 3e6
     assert Planner(published_prior()).next_runs("3M").runs
+
+
+def test_a_pilot_is_priced_on_the_gpus_that_were_given() -> None:
+    speed, law = Throughput(rollouts_per_second=60), published_prior()
+    here = Planner(law, throughput=speed.replace(gpus=8)).design_pilot("200 GPU-hours")
+    assert here.runs
+    assert Planner(law, Hardware(gpus=8), throughput=speed).design_pilot("200 GPU-hours") == here
+    assert Planner(law, throughput=speed).design_pilot("200 GPU-hours on 8xH100") == here
 
 
 @settings(max_examples=12, deadline=None)
