@@ -44,8 +44,9 @@ def runs(material: Material) -> Section:
     """What the runs logged, what the detectors found, and what each run cost."""
     name, title, table = "runs", "The runs behind it: rewards, health, cost", material.runs
     if table is None:
-        what = "The saved plan" if material.plan_file else "This source"
-        return Section(name, title, (Missing(f"{what} holds no runs.", f"isocompute report {material.behind}"),))
+        kept = material.fits is not None and material.fits.table is not None
+        what = "A saved plan holds only the rewards of its runs." if kept else "This source holds no runs."
+        return Section(name, title, (Missing(what, f"isocompute report {material.behind}"),))
     metric = None if material.metric == "train_reward" else material.metric
     traces = gather(table, metric, material.eval_set)
     health = check_health(table, metric, material.eval_set)

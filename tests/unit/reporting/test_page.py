@@ -219,6 +219,13 @@ def test_the_page_of_a_saved_plan_plans_other_budgets_with_its_options(
         assert budgets.numbers(one) == budgets.numbers(planner.allocate(one.budget, slots=0, **options))
 
 
+def test_the_page_of_a_saved_plan_says_what_it_holds_of_its_runs(fits: Fits, tmp_path: Path) -> None:
+    file = Planner(fits).allocate(400_000, slots=0).save(tmp_path / "plan.json")
+    (missing,) = runs_section(gather(file, Asked())).blocks
+    assert isinstance(missing, Missing)
+    assert "only the rewards of its runs" in missing.text
+
+
 def test_the_command_for_a_smaller_budget_of_a_saved_plan_asks_the_same_question(fits: Fits, tmp_path: Path) -> None:
     planner = Planner(fits, throughput=SPEED)
     plan = planner.allocate(Budget(gpu_hours=100, deadline_hours=9, spent={"pilot": 2}), slots=0)
