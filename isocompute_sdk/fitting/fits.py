@@ -533,7 +533,10 @@ class Fits(Saved):
         if self.table is None:
             return self
         fitted = {*kin(self.metric, self.table.metrics), *LEADING}
-        return replace(self, runs=self.table.filter(metric=fitted).to_dict())
+        kept = self.table.filter(metric=fitted).to_dict()
+        # Without the seconds of each step they would give another speed, since they count evaluations too.
+        kept |= {part: {k: v for k, v in kept[part].items() if k != "gpu_seconds"} for part in ("columns", "constants")}
+        return replace(self, runs=kept)
 
     def __eq__(self, other: object) -> bool:
         """Equal to the last bit: curves, laws, draws, notes, options and runs."""

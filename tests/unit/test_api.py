@@ -144,6 +144,30 @@ def test_laws_hold_no_runs_to_refit_and_plans_those_that_were_fitted(runs: RunSe
     assert both.metrics == ("avg@4", "entropy")
 
 
+def test_a_saved_plan_takes_no_other_speed_than_its_runs() -> None:
+    steps = [0, *range(10, 210, 10)]
+    rows = [(n, step) for n in (8, 64, 512) for step in steps]
+    columns = {
+        "n": [n for n, _ in rows],
+        "bp": [16] * len(rows),
+        "step": [step for _, step in rows],
+        "avg@4": [reward(n, 16, float(max(step, 1) * n * 16)) for n, step in rows],
+        "step_time": [4.0 + n * 16 / 50 for n, _ in rows],
+        # Evaluations take ten times as long.
+        "gpu_seconds": [80.0 * step for _, step in rows],
+    }
+    fits = iso.fit(RunSet.from_columns(columns), "avg@4", draws=10)
+    asked = "40 GPU-hours on 8xH100"
+    assert iso.Planner(fits).allocate(asked).throughput is not None
+    kept = iso.Plan.from_dict(iso.Planner(fits).allocate("300k").to_dict()).fits
+    assert kept is not None
+    with pytest.raises(iso.PlanError, match="rollouts per second"):
+        iso.Planner(kept).allocate(asked)
+    timed = iso.Plan.from_dict(iso.Planner(fits).allocate(asked).to_dict())
+    again = iso.Planner.of(timed).allocate(asked)
+    assert again.update_steps == timed.update_steps
+
+
 def test_a_list_of_metrics_gives_each_as_if_fitted_alone(runs: RunSet) -> None:
     table = wide(runs)
     both = RunSet.from_columns(table | {"best@4": [min(1.0, v + 0.1) for v in table["avg@4"]]})
