@@ -154,7 +154,7 @@ def test_a_saved_plan_takes_no_other_speed_than_its_runs() -> None:
         "avg@4": [reward(n, 16, float(max(step, 1) * n * 16)) for n, step in rows],
         "step_time": [4.0 + n * 16 / 50 for n, _ in rows],
         # Evaluations take ten times as long.
-        "gpu_seconds": [80.0 * step for _, step in rows],
+        "gpu_seconds": [80.0 * (4.0 + n * 16 / 50) * step for n, step in rows],
     }
     fits = iso.fit(RunSet.from_columns(columns), "avg@4", draws=10)
     asked = "40 GPU-hours on 8xH100"
