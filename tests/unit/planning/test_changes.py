@@ -212,3 +212,14 @@ def test_any_change_keeps_the_budget_or_is_refused(plans: Plans, name: str, chan
     assert new.cost <= new.budget.available
     assert json.loads(json.dumps(new.to_dict()))["group_size"] == changes.get("group_size", plan.group_size)
     assert new.update_steps == changes.get("update_steps", new.update_steps)
+
+
+def test_an_n_beyond_what_the_runs_predict_has_costs_alone(plans: Plans) -> None:
+    plan = plans["surface"]
+    assert plan.fits is not None
+    far = 4 * plan.fits.group_size_range[1]
+    new = change_plan(plan, {"group_size": far, "update_steps": 2})
+    assert new.cost == 2 * far * plan.problems_per_batch
+    assert new.predicted_reward is None
+    assert new.approval is None
+    assert Plan.from_dict(new.to_dict()) == new
