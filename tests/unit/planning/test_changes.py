@@ -218,8 +218,8 @@ def test_an_n_beyond_what_the_runs_predict_has_costs_alone(plans: Plans) -> None
     plan = plans["surface"]
     assert plan.fits is not None
     far = 4 * plan.fits.group_size_range[1]
-    new = change_plan(plan, {"group_size": far, "update_steps": 2})
-    assert new.cost == 2 * far * plan.problems_per_batch
+    new = change_plan(plan, {"group_size": far, "problems_per_batch": 4, "update_steps": 2})
+    assert new.cost == 2 * far * 4
     assert new.predicted_reward is None
     assert new.approval is None
     assert Plan.from_dict(new.to_dict()) == new
