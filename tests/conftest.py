@@ -31,7 +31,7 @@ settings.register_profile(
     "default",
     deadline=None,
     derandomize=bool(os.environ.get("CI")),
-    max_examples=10,
+    max_examples=15,
     suppress_health_check=slow_is_fine,
 )
 # New examples, many of them: HYPOTHESIS_PROFILE=nightly.

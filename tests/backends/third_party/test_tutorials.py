@@ -68,7 +68,7 @@ def site(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 @pytest.mark.slow
 def test_it_meets_the_contract_of_every_backend(site: Path, repository: Path) -> None:
     suite = [f"tests/backends/test_{name}.py" for name in ("contract", "progress", "log_formats")]
-    assert contract(site, repository, "coin", *suite) >= 20
+    assert contract(site, repository, "coin", *suite) >= 26
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk.cli.shared.typed import Typed, filled
 from isocompute_sdk.laws import measured_easy
-from tests.parameters import few
 from tests.processes import ok
 from tests.unit.sweeps import recorded
 
@@ -103,15 +102,12 @@ def test_what_to_run_next_is_pointed_to_where_it_names_runs(isocompute: Command,
 @pytest.mark.usefixtures("pilot_csv")
 @pytest.mark.parametrize(
     ("command", "kind"),
-    few(
-        [
-            ("allocate 'my runs.csv' --budget 7.5M", "part"),
-            ("allocate pilot.csv --budget 10M", "do-not"),
-            ("plan --budget 3M --update-steps 1000 --rollouts-per-batch 3000", "do-not"),
-            ("allocate 'my runs.csv' --budget 30M", "part"),
-        ],
-        3,
-    ),
+    [
+        ("allocate 'my runs.csv' --budget 7.5M", "part"),
+        ("allocate 'my runs.csv' --budget 30M", "part"),
+        ("allocate pilot.csv --budget 10M", "do-not"),
+        ("plan --budget 3M --update-steps 1000 --rollouts-per-batch 3000", "do-not"),
+    ],
 )
 def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
     isocompute: Command, tmp_path: Path, command: str, kind: str
@@ -142,7 +138,7 @@ def test_next_names_the_run_that_the_plan_says_to_make_first(isocompute: Command
 
 
 @pytest.mark.usefixtures("runs_csv")
-@pytest.mark.parametrize("budget", few(["10M", "3M"], 1))
+@pytest.mark.parametrize("budget", ["3M", "10M"])
 def test_where_nothing_is_run_first_next_ends_as_the_plan_does(isocompute: Command, budget: str) -> None:
     ends = [
         ok(isocompute(command, "my runs.csv", "--budget", budget, columns=1000)).stdout.splitlines()[-1]
