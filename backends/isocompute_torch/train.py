@@ -106,7 +106,8 @@ def _train(configuration: Configuration, journal: Journal, counters: Counters) -
     problems = assembly.load_problems(configuration)
     device = choose_device(configuration.options.device).type
     context = {**run.context(), "n_problems": len(problems["train"])}
-    context |= {} if device == "cuda" else {"gpus": None}
+    if device != "cuda":
+        context["gpus"] = None
     planned = {"device": device, "evaluations": len(configuration.evaluation_steps) + BEST_AGAIN}
     journal.begin(resumed_step=step, **context, **planned, versions=_versions(configuration, device))
     with ExitStack() as stack:

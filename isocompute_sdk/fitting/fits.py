@@ -184,6 +184,12 @@ class Fits(Saved):
             raise FitError(f"these fits ({self.method}) do not say which group sizes were run", "Fit your own runs.")
         return self.group_sizes[0], self.group_sizes[-1]
 
+    @property
+    def reach(self) -> tuple[int, int]:
+        """Smallest and largest n that a surface predicts: those that were run, and one octave above."""
+        smallest, largest = self.group_size_range
+        return smallest, 2 * largest
+
     @cached_property
     def largest_compute(self) -> float | None:
         """Largest compute of a curve, else of the law's points; None for published laws that do not give it."""
@@ -245,9 +251,7 @@ class Fits(Saved):
         check_law_name(name)
         if self.surface is not None and name == "group_size":
             at = np.atleast_1d(positive(value))
-            smallest, largest = self.group_size_range
-            reach = (smallest, 2 * largest)
-            ends = [best_size_interval(self.surface, float(c), reach, level) for c in at.ravel()]
+            ends = [best_size_interval(self.surface, float(c), self.reach, level) for c in at.ravel()]
             low, high = np.array(ends, dtype=float).reshape(-1, 2).T
             chosen = self.best_group_size(at)
             low, high = np.minimum(low, chosen), np.maximum(high, chosen)
@@ -381,8 +385,7 @@ class Fits(Saved):
         problems_per_batch: int | Sequence[float] | None,
     ) -> tuple[tuple[int, ...], tuple[Array, Array, float | Array | None]]:
         """The shape asked for, and the places that a surface is asked for, flattened."""
-        reach = (self.group_size_range[0], 2 * self.group_size_range[1])
-        at, sizes = together(rollouts, group_size, problems_per_batch, reach)
+        at, sizes = together(rollouts, group_size, problems_per_batch, self.reach)
         return at.shape, (at.ravel(), sizes.ravel(), self._reachable(problems_per_batch))
 
     def for_problem_set(self, n_problems: int) -> Fits:
@@ -427,7 +430,7 @@ class Fits(Saved):
         if group_sizes is None:
             powers = {2**i for i in range(1, 31) if smallest <= 2**i <= largest}
             group_sizes = sorted(powers | set(self.group_sizes))
-        sizes = increasing_sizes(group_sizes, smallest, 2 * largest)
+        sizes = increasing_sizes(group_sizes, *self.reach)
         bp = self.reachable_problems_per_batch(problems_per_batch)
         return group_size_odds(surface, one_positive(compute, "compute"), sizes, bp, largest)
 

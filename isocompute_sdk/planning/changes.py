@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from isocompute_sdk.errors import PlanError, SpecError, show
-from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.notes import unique
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning import caveats
@@ -64,7 +63,7 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
     model, n_problems = given.get("model", plan.model), given.get("n_problems", plan.n_problems)
     if plan.fits is None:
         new = _without_fits(plan, chosen, pricing, recipe, given)
-    elif plan.fits.surface is not None and not _within(plan.fits, n):
+    elif plan.fits.surface is not None and not plan.fits.reach[0] <= n <= plan.fits.reach[1]:
         # A run that is made first may have an n that no plan would.
         unjudged = replace(plan, fits=None, passport=None, gain=None, last_half=None, unlimited=None, approval=None)
         new = _without_fits(unjudged, chosen, pricing, recipe, given)
@@ -110,12 +109,6 @@ def differences(before: Plan, after: Plan) -> list[tuple[str, object, object]]:
     pairs.append(("evaluation.every_steps", before.evaluation.every_steps, after.evaluation.every_steps))
     pairs.append(("verdict", before.verdict.kind, after.verdict.kind))
     return [pair for pair in pairs if pair[1] != pair[2]]
-
-
-def _within(fits: Fits, group_size: int) -> bool:
-    """Whether a surface predicts this n: one that lies among those that were run, or an octave above."""
-    smallest, largest = fits.group_size_range
-    return smallest <= group_size <= 2 * largest
 
 
 def _numbers(plan: Plan | Candidate) -> tuple[int, int, int]:

@@ -171,7 +171,7 @@ class PlanComparison(Answer):
         if self.plan.fits is None:
             return ""
         smallest, largest = self.plan.fits.group_size_range
-        near = min(max(self.group_size, smallest), 2 * largest)
+        near = min(max(self.group_size, self.plan.fits.reach[0]), self.plan.fits.reach[1])
         judged = "" if near == self.group_size else f", and is judged by the curve of n = {near}"
         return "" if smallest <= self.group_size <= largest else f"n = {self.group_size} was not run{judged}"
 

@@ -125,7 +125,7 @@ def save_speed(
     price: float | None,
     output: Path | None,
     *,
-    source: str = "RUNS",
+    source: str | None = None,
     json: bool,
 ) -> None:
     """Measure the throughput of runs, write it as YAML and print it.
@@ -136,7 +136,7 @@ def save_speed(
         seconds: metric that holds seconds per step; None finds it.
         price: US dollars per GPU-hour; None if unknown.
         output: file to write; None for `DEFAULT_FILE`.
-        source: what they were read from, as typed; a word to fill in for runs that are too short to plan from.
+        source: what they were read from, as typed; None for runs that are too short to plan from.
         json: print one JSON document.
 
     Raises:
@@ -158,7 +158,7 @@ def save_speed(
         say(MORE_BATCHES)
         return
     plan = f"--budget '200 gpu_hours' --throughput {quote(str(output))}"
-    if source == "RUNS":
+    if source is None:
         say(f"with your own runs: isocompute allocate RUNS {plan}")
         say(f"next: isocompute plan {plan}")
     else:
