@@ -127,17 +127,18 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
         message = f"{path}: columns without{SEPARATOR}between a run and a metric were left out: {', '.join(unowned)}."
         notes = (*notes, Note("columns-left-out", "warning", message, {"columns": unowned}))
     series: dict[str, dict[str, tuple[Rows, ScalarSeries]]] = {}
-    for column in rest:
-        if SEPARATOR in column and not column.endswith(BOUNDS):
-            run, tag = _owner(path, column, runs)
-            if tag in (*INTERNAL, *WANDB_STEPS) and tag not in rename:
-                continue
-            values = _floats(table.columns[column])
-            # An empty cell was not measured; a cell that says NaN was, and means that something failed.
-            known = numbers_in(to_series(tag, table.columns[column])).is_not_null().to_numpy() & ~np.isnan(at)
-            there = order[known[order]]
-            measured = np.arange(len(there)), scalar_series(at[there], values[there])
-            series.setdefault(run, {})[rename.get(tag, tag)] = measured
+    owned = [column for column in rest if SEPARATOR in column and not column.endswith(BOUNDS)]
+    cells_of = {_owner(path, column, runs): table.columns[column] for column in owned}
+    for (run, tag), cells in cells_of.items():
+        if tag in (*INTERNAL, *WANDB_STEPS) and tag not in rename:
+            continue
+        values = _floats(cells)
+        # An empty cell was not measured; a cell that says NaN was, and means that something failed.
+        known = numbers_in(to_series(tag, cells)).is_not_null().to_numpy() & ~np.isnan(at)
+        there = order[known[order]]
+        one, clock = scalar_series(at[there], values[there]), next((c for c in CLOCKS if (run, c) in cells_of), None)
+        one = one if clock is None else replace(one, wall_time_T=_floats(cells_of[run, clock])[there])
+        series.setdefault(run, {})[rename.get(tag, tag)] = np.arange(len(there)), one
     found = [
         recognised(RunLog(run, path, "wandb", attempts, notes, step_name=step))
         for run, tags in series.items()

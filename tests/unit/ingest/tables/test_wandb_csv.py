@@ -84,6 +84,12 @@ def test_a_clock_in_a_table_of_evaluations_gives_the_speed(tmp_path: Path, clock
     speed = measure(RunSet.read(path))
     assert speed.step_overhead_seconds + speed.latency_floor_seconds == pytest.approx(6.0, rel=0.01)
     assert speed.rollouts_per_second == pytest.approx(50.0, rel=0.01)
+    # The same runs beside each other, as a chart.
+    names = [f"run-{n} - {tag}" for n in (8, 64) for tag in ("avg@4", clock)]
+    wide = [[step, *(cell for _, s, at in rows if s == step for cell in (0.3 + step / 300, at))] for _, step, _ in rows]
+    text = "\n".join([",".join(["Step", *names]), *(",".join(map(str, one)) for one in wide[: len(wide) // 2]), ""])
+    sizes = {f"run-{n}": {"n": n, "B_p": 16} for n in (8, 64)}
+    assert measure(RunSet.read(write(tmp_path, text, "wide.csv"), runs=sizes)) == speed
 
 
 def test_what_is_no_number_and_no_column_of_a_run_is_named(tmp_path: Path):
