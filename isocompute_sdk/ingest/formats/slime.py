@@ -21,12 +21,13 @@ from isocompute_sdk.ingest.formats.log_format import (
     Printed,
     ScalarSeries,
     Tag,
+    one_per_step,
     printed_dict,
     validation,
 )
 
 _BEGINS = re.compile(r"(?:^|[\s\]-])(rollout|eval) (\d+): \{")
-_TRAINING, _ROLLOUTS = re.compile(r"train/.+"), re.compile(r"(rollout|perf)/.+")
+_TRAINING, _ROLLOUTS = re.compile(r"train/.+"), re.compile(r"rollout/.+")
 
 
 def _parse(line: str) -> Printed | None:
@@ -36,17 +37,19 @@ def _parse(line: str) -> Printed | None:
 
 def _in_rollouts(one: Attempt) -> Attempt:
     """All steps as numbers of rollouts: of training steps the last one of each rollout."""
-    rollouts = np.unique(_steps(one, _ROLLOUTS))
-    training = np.unique(_steps(one, _TRAINING))
-    if not len(rollouts) or not len(training):
+    of_rollouts, of_training = (_together(one, tags) for tags in (_ROLLOUTS, _TRAINING))
+    if of_rollouts is None or of_training is None:
         return one
+    rollouts, training = np.unique(of_rollouts.step_T), np.unique(of_training.step_T)
     spacing = int(np.diff(rollouts).min()) if len(rollouts) > 1 else 1
     # Both on the axis of training steps, or each counted by itself.
     shared = spacing > 1 and training[-1] < rollouts[-1] + spacing
-    updates = spacing if shared else max(1, round((training[-1] + 1) / (rollouts[-1] + 1)))
+    updates = spacing if shared else _updates(of_rollouts, of_training)
     series: dict[str, ScalarSeries] = {}
     for tag, values in one.series.items():
-        if updates > 1 and _TRAINING.fullmatch(tag):
+        if updates is None and _TRAINING.fullmatch(tag):
+            continue
+        if updates is not None and updates > 1 and _TRAINING.fullmatch(tag):
             last = values.where(values.step_T % updates == updates - 1)
             series[tag] = replace(last, step_T=last.step_T // updates)
         elif shared:
@@ -56,9 +59,28 @@ def _in_rollouts(one: Attempt) -> Attempt:
     return replace(one, series={tag: values for tag, values in series.items() if len(values.step_T)})
 
 
-def _steps(one: Attempt, tags: re.Pattern[str]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    found = [values.step_T for tag, values in one.series.items() if tags.fullmatch(tag)]
-    return np.concatenate(found).astype(np.float64) if found else np.zeros(0)
+def _together(one: Attempt, tags: re.Pattern[str]) -> ScalarSeries | None:
+    """The values of several tags by step, of each step the last one; None without any."""
+    found = [values for tag, values in one.series.items() if tags.fullmatch(tag)]
+    return one_per_step(found) if found else None
+
+
+def _updates(rollouts: ScalarSeries, training: ScalarSeries) -> int | None:
+    """Training steps of a rollout: as many as were logged from one rollout to the next, by their clock.
+
+    Without a clock it is the only number that fits both a last rollout that was trained on and one that was not, as in
+    the log of a run that goes on; None if several do.
+    """
+    order = np.argsort(training.wall_time_T, kind="stable")
+    done = np.maximum.accumulate(np.append(-1, training.step_T[order]))
+    last = done[np.searchsorted(training.wall_time_T[order], rollouts.wall_time_T)]
+    known = (last >= 0) | (rollouts.step_T == 0)
+    each = np.diff(last[known]) / np.diff(rollouts.step_T[known])
+    if (each > 0).any():
+        return max(1, round(float(np.median(each[each > 0]))))
+    updates, batches = int(training.step_T[-1]) + 1, int(rollouts.step_T[-1]) + 1
+    fewest = -(-updates // batches)
+    return None if batches > 1 and updates // (batches - 1) > fewest else fewest
 
 
 def _fields(keys: Keys) -> Mapping[str, Said | None]:

@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest.attempts import counted_from_one
+from isocompute_sdk.ingest.formats.log_format import Attempt, RunLog, ScalarSeries
+from isocompute_sdk.ingest.formats.slime import FORMAT
 from isocompute_sdk.records import RunSet
 from tests.processes import need
 from tests.unit.ingest.log_files import write_events
@@ -52,6 +56,24 @@ def test_slimes_event_files_with_the_script_beside_them(tmp_path: Path, shared: 
     log_as_slime.to_tensorboard(str(tmp_path), shared)
     (tmp_path / "run-qwen3-4B.sh").write_text(SCRIPT)
     check_slime(tmp_path)
+
+
+def test_a_last_rollout_of_slime_without_its_training_steps_moves_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch.utils.tensorboard")
+    every = log_as_slime.rows
+    monkeypatch.setattr(log_as_slime, "ROLLOUTS", 2)
+    monkeypatch.setattr(log_as_slime, "rows", lambda i: [row for row in every(i) if i < 1 or row[0] != "train"])
+    log_as_slime.to_tensorboard(str(tmp_path), shared=False)
+    (loss,) = RunSet.read(tmp_path, group_size=8, problems_per_batch=16).series("loss")
+    assert loss.rollouts_T.tolist() == [128]
+    assert loss.value_T == pytest.approx([0.01])
+    # Without a clock, two rollouts and two training steps do not say how many each has.
+    steps = np.arange(2), np.full(2, np.nan), np.zeros(2)
+    one = Attempt(tmp_path, dict.fromkeys(("rollout/raw_reward", "train/pg_loss"), ScalarSeries(*steps)), 0.0, None, ())
+    (found,) = counted_from_one(RunLog("run", tmp_path, "wandb", (one,), framework=FORMAT)).attempts
+    assert {*found.series} == {"rollout/raw_reward"}
 
 
 @pytest.mark.slow
