@@ -162,7 +162,11 @@ def _long(rows: list[dict[str, Any]], found: Stated) -> Stated:
         fields = {name: value_of(cell) for name, cell in row.items() if cell is not None}
         run, metric, place = (str(row.get(name)).strip(SPACE) for name in ("run_id", "metric", "eval_set"))
         place = "validation" if place == "None" else place
-        step = fields.pop("step", None)
+        sizes = [fields.get(name) for name in ("rollouts", "group_size", "problems_per_batch")]
+        numbers = [size for size in sizes if isinstance(size, float) and size]
+        # C = n B_p steps says the step of a row without one.
+        derived = 0.0 if sizes[0] == 0 else numbers[0] / (numbers[1] * numbers[2]) if len(numbers) == 3 else None
+        step = fields.pop("step", derived)
         if not isinstance(step, float) or "value" not in fields:
             found.unread.append(str(row))
             continue

@@ -59,7 +59,8 @@ PRIME: Tags = {
 SLIME: Tags = {
     r"eval/([^/]+?)-pass@(\d+)": r"best@\2 on \1",
     r"eval/([^/]+?)-truncated_ratio": r"truncated_share on \1",
-    r"eval/([^/]+)": r"avg@? on \1",
+    r"eval/([^/]+?)/response_len/mean": r"response_length on \1",
+    r"eval/((?:(?!pass@)[^/])+)": r"avg@? on \1",
     "rollout/raw_reward": "train_reward on train",
     "rollout/response_len/mean": "response_length on train",
     "rollout/response_lengths": "response_length on train",
