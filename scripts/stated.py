@@ -35,6 +35,8 @@ class Stated:
     """False if the file is not of the form that the short reader knows."""
     steps: list[float] = field(default_factory=list[float])
     """The step of every record, in the order of the file."""
+    again: bool = False
+    """Whether a record contradicts another one of its step, in what is no metric too."""
 
 
 Reader = Callable[[bytes, bytes], Stated]
@@ -209,7 +211,9 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
             return f"appears: {key} {row['value']}"
         if not any(_agree(row, fields) for fields in said[key]):
             return f"another value: {key} {row} for {said[key]}"
-        if not excused and not _agree(row, said[key][-1]):
+        # Of several launches each has a last one.
+        launches = alone and len(runs.run_ids) > 1
+        if not (excused or launches or _agree(row, said[key][-1])):
             return f"not the last: {key} {row['value']} of {[fields['value'] for fields in said[key]]}"
     if excused:
         return ""
@@ -217,7 +221,7 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
         (b, c - b) for a, b, c in zip(stated.steps, stated.steps[1:], [*stated.steps[2:], 0.0], strict=False) if b <= a
     ]
     given_up = min((step - max(gap, 0.0) for step, gap in falls), default=math.inf)
-    repeated = any(len(several) > 1 for several in said.values())
+    repeated = stated.again or any(len(several) > 1 for several in said.values())
     for key in said.keys() - held:
         if not (repeated and key[3] > given_up):
             return f"left out: {key} {said[key]}"

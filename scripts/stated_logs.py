@@ -126,9 +126,11 @@ def of_tinker(text: str) -> Stated:
 
 def of_prime(text: str) -> Stated:
     """`metrics.jsonl` of prime-rl with one solver; updates are counted from 0, if one is there at 0."""
-    found = Stated()
+    found, before = Stated(), dict[Any, dict[str, Any]]()
     for row in objects(text, found):
         _record(found, row, row, PRIME, later=1)
+        same = before.setdefault(value_of(row.get("step")), {})
+        found.again |= any(same.setdefault(name, value) != value for name, value in row.items())
     alone = len({*re.findall(r"/([^/]*/)?reward/mean", text)}) < 2
     found.understood = alone and any(place == "train" and step == 1 for (_, _, place, step), _ in found.points)
     return found
