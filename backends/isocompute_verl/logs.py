@@ -108,7 +108,7 @@ def _parse(line: str) -> Printed | None:
     """`step:N - tag:value - tag:value` (utils/logger/aggregate_logger.py)."""
     _, *steps = _NEXT.split(COLOURS.sub("", line))
     for step, said in zip(steps[::2], steps[1::2], strict=True):
-        parts = _BAR.sub("", said).strip(" -").split(" - ")
+        parts = [part.lstrip("- ") for part in _BAR.sub("", said).strip(" -").split(" - ")]
         values, others = printed_numbers((tag, text) for tag, _, text in (part.rpartition(":") for part in parts))
         # As of a clock time; few tags have a colon of their own.
         others |= {tag: text for tag, _, text in (part.partition(":") for part in parts) if ":" in text}

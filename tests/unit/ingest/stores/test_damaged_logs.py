@@ -174,6 +174,9 @@ def test_a_step_behind_a_cut_one_and_a_carriage_return_in_a_tag_cost_nothing_els
     clean, _ = read(tmp_path, "console.txt", "\n".join(lines) + "\n")
     points, _ = read(tmp_path, "console.txt", "\n".join([*lines[:3], "step:4" + lines[4], *lines[5:]]) + "\n")
     assert points == [point for point in clean if point[1] != 4]
+    lost = lines[4].replace(" - ", " - - ")
+    points, _ = read(tmp_path, "console.txt", "\n".join([*lines[:4], lost, *lines[5:]]) + "\n")
+    assert points == clean
     lines[4] = lines[4].replace("score", "sc\rre")
     lines[5] += "\rTraining: 50%|##  | 6/12 [00:05<00:05, 1.0s/it]"
     points, _ = read(tmp_path, "console.txt", "\n".join(lines) + "\n")
