@@ -102,7 +102,8 @@ def of_history(text: str) -> Stated:
     """A history as W&B exports it, a row for each call."""
     found = Stated()
     rows = [*cells(text, found)]
-    found.understood &= {"_step", "_runtime", "train/global_step", *WANDB} <= {name for row in rows for name in row}
+    numbers = {name for row in rows for name, cell in row.items() if isinstance(number(cell), float)}
+    found.understood &= {"_step", "_runtime", "train/global_step", *WANDB} <= numbers
     for row in rows:
         _record(found, {"step": row.get("train/global_step")}, row, WANDB)
     return found
