@@ -211,9 +211,10 @@ def difference(stated: Stated, runs: Any, known: Iterable[str], run: str = "") -
             return f"appears: {key} {row['value']}"
         if not any(_agree(row, fields) for fields in said[key]):
             return f"another value: {key} {row} for {said[key]}"
-        # Of several launches each has a last one.
+        # Of several launches each has a last one; a copy may be none.
         launches = alone and len(runs.run_ids) > 1
-        if not (excused or launches or _agree(row, said[key][-1])):
+        new = [fields for i, fields in enumerate(said[key]) if fields not in said[key][:i]]
+        if not (excused or launches or any(_agree(row, fields) for fields in (said[key][-1], new[-1]))):
             return f"not the last: {key} {row['value']} of {[fields['value'] for fields in said[key]]}"
     if excused:
         return ""

@@ -130,13 +130,15 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
     series: dict[str, dict[str, tuple[Rows, ScalarSeries]]] = {}
     owned = [column for column in rest if SEPARATOR in column and not column.endswith(BOUNDS)]
     cells_of = {_owner(path, column, runs): table.columns[column] for column in owned}
+    internal = {*INTERNAL, *WANDB_STEPS} - rename.keys()
+    with_values = {run for run, tag in cells_of if tag not in internal}
     for (run, tag), cells in cells_of.items():
-        if tag in (*INTERNAL, *WANDB_STEPS) and tag not in rename:
+        if tag in internal and (tag not in CLOCKS or run in with_values):
             continue
-        values = _floats(cells)
+        values = _times(cells) if tag in internal else _floats(cells)
         # An empty cell was not measured; a cell that says NaN was, and means that something failed.
-        known = numbers_in(to_series(tag, cells)).is_not_null().to_numpy() & ~np.isnan(at)
-        there = order[known[order]]
+        measured = ~np.isnan(values) if tag in internal else numbers_in(to_series(tag, cells)).is_not_null().to_numpy()
+        there = order[(measured & ~np.isnan(at))[order]]
         one, clock = scalar_series(at[there], values[there]), next((c for c in CLOCKS if (run, c) in cells_of), None)
         one = one if clock is None else replace(one, wall_time_T=_times(cells_of[run, clock])[there])
         series.setdefault(run, {})[rename.get(tag, tag)] = np.arange(len(there)), one
@@ -207,6 +209,27 @@ def join_charts(one: RunLog, other: RunLog) -> RunLog | None:
     series = {**one.attempts[0].series, **other.attempts[0].series}
     attempts = (replace(one.attempts[0], series=series),)
     return recognised(replace(one, attempts=attempts, notes=(*one.notes, *other.notes), framework=None))
+
+
+def is_clock(log: RunLog) -> bool:
+    """Whether a chart shows only when the steps of a run were logged."""
+    return {*log.tags} <= {*CLOCKS}
+
+
+def with_clock(log: RunLog, clock: RunLog) -> RunLog | None:
+    """A run of charts that show no time, with the clock that a chart of its own shows; None if that is not certain."""
+    joined = join_charts(log, clock)
+    if joined is None:
+        return None
+    (of_clock,), (attempt,) = clock.attempts, log.attempts
+    times = next(of_clock.series[name] for name in CLOCKS if name in of_clock.series)
+
+    def timed(one: ScalarSeries) -> ScalarSeries:
+        at_T = np.interp(one.step_T, times.step_T, times.value_T, left=np.nan, right=np.nan)
+        return replace(one, wall_time_T=np.where(np.isnan(one.wall_time_T), at_T, one.wall_time_T))
+
+    series = {tag: timed(one) for tag, one in attempt.series.items()}
+    return replace(joined, attempts=(replace(attempt, series=series),))
 
 
 def _of_rows(path: Path, table: RawTable) -> list[RunLog]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import FitError, RecordError
 from isocompute_sdk.ingest import propose, read_mapped
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.timing.measuring import measure
@@ -119,6 +119,18 @@ def test_a_clock_in_a_table_of_evaluations_gives_the_speed(
     text = "\n".join(",".join(map(str, one)) for one in wide.values())
     sizes = {f"run-{n}": {"n": n, "B_p": 16} for n in (8, 64)}
     assert measure(RunSet.read(write(tmp_path, text, "wide.csv"), runs=sizes)) == speed
+    # The clock in a chart of its own.
+    both = list(wide.values())
+    charts = tmp_path / "charts"
+    charts.mkdir()
+    write(charts, "\n".join(f"{one[0]},{one[1]},{one[3]}" for one in both), "reward.csv")
+    with pytest.raises(FitError, match="nothing about time"):
+        measure(RunSet.read(charts, runs=sizes))
+    write(charts, "\n".join(f"{one[0]},{one[2]},{one[4]}" for one in both), "clock.csv")
+    assert measure(RunSet.read(charts, runs=sizes)) == speed
+    (charts / "reward.csv").unlink()
+    with pytest.raises(RecordError, match="Export the chart of the reward"):
+        RunSet.read(charts, runs=sizes)
 
 
 def test_what_is_no_number_and_no_column_of_a_run_is_named(tmp_path: Path):
