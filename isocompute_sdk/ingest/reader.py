@@ -387,15 +387,19 @@ class Collection:
             error = error if str(table.path) in error.message else error.restated(f"{table.path}: {error.message}")
             sets = [option.startswith("--set") for option in error.options]
             renames = any(option.startswith("--rename") for option in error.options)
-            named = (*(table.rename.get(one, one) for one in table.raw.columns), *options.constants)
-            if self.ask and not renames and (any(sets) or not (sets or "group_size" in map(canonical, named))):
+            names = {column: canonical(table.rename.get(column, column)) for column in table.raw.columns}
+            sized = "group_size" in {*names.values(), *map(canonical, options.constants)}
+            if self.ask and not renames and (any(sets) or not (sets or sized)):
                 # What other options would mend is asked about as it is. With an n nothing is left to ask.
                 self._as_logs(table, name, error)
                 return
-            if apart and any(option.startswith("--set group_size") for option in error.options):
-                # One n for all files would be wrong for most of them.
+            runs = [table.raw.columns[own] for own, name in names.items() if name == "run_id"]
+            several = any(len({*map(str, cells)}) > 1 for cells in runs)
+            if not self.ask and (apart or several) and any(one.startswith("--set group_size") for one in error.options):
+                # One n for all files or runs would be wrong for most of them.
                 error.options = ()
-                error.in_shell("The files may differ: isocompute doctor PATH --output map.yaml asks for each.")
+                if apart:
+                    error.in_shell("The files may differ: isocompute doctor PATH --output map.yaml asks for each.")
             raise error from None
         self.tables.append(Table(table.path, frame, (*table.raw.notes, *notes), table.journal))
 

@@ -214,8 +214,7 @@ def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None
         in_shell = f"{in_shell[:-1]} if all runs share n x B_p, or {shared}."
     runs = named.known["run_id"].unique(maintain_order=True).to_list() if "run_id" in named.known else []
     if "group_size" in values and len(runs) > 1:
-        # One n for all runs would be wrong for most of them.
-        options, named_sizes = (), [said[1] for run in runs if (said := size_in_name(str(run), "group_size"))]
+        named_sizes = [said[1] for run in runs if (said := size_in_name(str(run), "group_size"))]
         stepped = "step" in {*named.known, *renamed.values()}
         collect = schema.PROPOSE if stepped else "add a column group_size, with the n of each run"
         suggests = f"To confirm what the names suggest ({listed(named_sizes, 3)}), {collect}."

@@ -185,6 +185,12 @@ def test_a_missing_column_is_answered_with_the_command_that_works(isocompute: Co
     fit, doctor = (next_of(isocompute(command, "odd.csv")) for command in ("fit", "doctor"))
     assert doctor[1:] == fit[1:]
     assert ok(isocompute(*doctor)).stdout.splitlines()[-1].startswith("next: isocompute fit odd.csv")
+    # Runs without n: the column of B_p is kept, and n alone is asked for.
+    eight_runs().rename(columns=odd).drop(columns="samples/prompt").to_csv(tmp_path / "unsized.csv", index=False)
+    doctor = next_of(isocompute("doctor", "unsized.csv"))
+    assert doctor[1:] == ["unsized.csv", "--rename", "qs per batch=problems_per_batch"]
+    assert "what is n of" in ok(isocompute(*doctor)).stdout
+    assert "next:" not in isocompute("fit", "unsized.csv").stderr
 
 
 def test_a_metric_that_is_absent_is_an_error_with_the_command_that_works(isocompute: Command, tmp_path: Path) -> None:
