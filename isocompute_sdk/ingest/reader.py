@@ -211,6 +211,8 @@ class Collection:
     """Tables that are not `build` yet."""
     logs: dict[str, LoadedRun] = field(default_factory=dict[str, "LoadedRun"])
     """Run -> its log."""
+    clocks: list[RunLog] = field(default_factory=list["RunLog"])
+    """Charts that show only when the steps of a run were logged."""
     tables: list[Table] = field(default_factory=list[Table])
     """Files that say everything themselves."""
     errors: dict[str, IsoComputeError] = field(default_factory=dict[str, IsoComputeError])
@@ -373,7 +375,28 @@ class Collection:
                     self._as_logs(table, name)
                 else:
                     self._as_rows(table, name, apart)
+        if self.clocks:
+            self._set_clocks()
         self.tables = _journals_told_apart(self.tables)
+
+    def _set_clocks(self) -> None:
+        """Give the runs of charts the times that charts of their own show."""
+        from isocompute_sdk.ingest.wandb_tables import with_clock
+
+        unused = {clock.source for clock in self.clocks}
+        for clock in self.clocks:
+            run = self.logs.get(clock.name)
+            log = None if run is None else with_clock(run.log, clock)
+            if run is not None and log is not None:
+                self.logs[clock.name] = replace(run, log=log)
+                unused.discard(clock.source)
+        for path in sorted(unused):
+            with self.losing(path):
+                raise RecordError(
+                    f"{path} holds the times of runs and no other metric, and no chart with these runs and this x axis "
+                    "lies beside it",
+                    "Export the chart of the reward into the same folder, with the same x axis.",
+                )
 
     def _as_rows(self, table: _Loaded, name: str, apart: str) -> None:
         prefix = f"{apart}/" if apart else ""
@@ -407,7 +430,7 @@ class Collection:
         """Add the runs of a table whose words are those of a log, or that lacks n or B_p, which `error` says."""
         from isocompute_sdk.ingest.find import NoRewardLearning, logged_sizes
         from isocompute_sdk.ingest.stores.saved_config import find_config
-        from isocompute_sdk.ingest.wandb_tables import SEPARATOR, beyond_asking, logs_of_table, refuse_several
+        from isocompute_sdk.ingest.wandb_tables import SEPARATOR, beyond_asking, is_clock, logs_of_table, refuse_several
 
         path, given = table.path, list(self.options.runs)
         try:
@@ -423,6 +446,9 @@ class Collection:
             if certain or not self.ask:
                 refuse_several(log)
         self.columns |= dict.fromkeys(column.rpartition(SEPARATOR)[2] for column in table.raw.columns)
+        if all(map(is_clock, logs)):
+            self.clocks += logs
+            return
         for log in logs:
             config = logged_sizes(log)
             if table.raw.locate is not row_in_memory:

@@ -131,9 +131,9 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
     owned = [column for column in rest if SEPARATOR in column and not column.endswith(BOUNDS)]
     cells_of = {_owner(path, column, runs): table.columns[column] for column in owned}
     internal = {*INTERNAL, *WANDB_STEPS} - rename.keys()
-    with_values = {run for run, tag in cells_of if tag not in internal}
+    measures = any(tag not in internal for _, tag in cells_of)
     for (run, tag), cells in cells_of.items():
-        if tag in internal and (tag not in CLOCKS or run in with_values):
+        if tag in internal and (tag not in CLOCKS or measures):
             continue
         values = _times(cells) if tag in internal else _floats(cells)
         # An empty cell was not measured; a cell that says NaN was, and means that something failed.
