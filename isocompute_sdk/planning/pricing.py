@@ -254,32 +254,38 @@ class Pricing:
 
     def added(self, rollouts_per_batch: int, begins: int, steps: int) -> float:
         """Cost of going on with a run up to so many steps."""
-        spent = self.cost(rollouts_per_batch, begins) if begins else 0.0
-        return self.cost(rollouts_per_batch, steps) - spent
+        return self._added_in(self.unit, rollouts_per_batch, begins, steps)
 
-    def lengths(
-        self, rollouts_per_batch: int, begins: int, amounts: Sequence[float], min_steps: int
-    ) -> dict[int, float]:
-        """Update steps at the end of a run and what is added, for each amount that pays for `min_steps` more."""
-        found = dict[int, float]()
-        one = max(self.added(rollouts_per_batch, begins, begins + min_steps), 1e-12) / min_steps
-        for amount in amounts:
-            steps = begins + math.floor(amount / one)
-            cost = self.added(rollouts_per_batch, begins, steps)
-            while steps > begins and cost > amount * (1 + 1e-9):
+    def _added_in(self, unit: str, rollouts_per_batch: int, begins: int, steps: int) -> float:
+        spent = self.cost_in(unit, rollouts_per_batch, begins) if begins else 0.0
+        return self.cost_in(unit, rollouts_per_batch, steps) - spent
+
+    def share(self, rollouts_per_batch: int, begins: int, steps: int) -> float:
+        """The same as a share of the budget left or of the hours to the deadline, whichever is larger."""
+        share = self.added(rollouts_per_batch, begins, steps) / self.available
+        if self.deadline is None:
+            return share
+        return max(share, self._added_in("wall_hours", rollouts_per_batch, begins, steps) / self.deadline)
+
+    def lengths(self, rollouts_per_batch: int, begins: int, shares: Sequence[float], min_steps: int) -> list[int]:
+        """Update steps at the end of a run, for each share of what is left that pays for `min_steps` more."""
+        found = list[int]()
+        one = max(self.share(rollouts_per_batch, begins, begins + min_steps), 1e-12) / min_steps
+        for share in shares:
+            steps = begins + math.floor(share / one)
+            while steps > begins and self.share(rollouts_per_batch, begins, steps) > share * (1 + 1e-9):
                 steps -= max(1, (steps - begins) // 50)
-                cost = self.added(rollouts_per_batch, begins, steps)
             if steps - begins >= min_steps:
-                found[steps] = cost
+                found.append(steps)
         return found
 
-    def steps_for(self, amounts: Sequence[float], batches: Sequence[int]) -> list[list[int]]:
-        """Update steps that each amount buys of each batch, within the deadline; by batch, then amount."""
-        bought = [[self.most_steps(self.unit, amount, batch) for amount in amounts] for batch in batches]
-        if self.deadline is None:
-            return bought
-        ends = [self.most_steps("wall_hours", self.deadline, batch) for batch in batches]
-        return [[min(steps, end) for steps in row] for row, end in zip(bought, ends, strict=True)]
+    def steps_for(self, shares: Sequence[float], batches: Sequence[int]) -> list[list[int]]:
+        """Update steps of each batch within each share of the budget left and of the hours to the deadline."""
+        limits = {self.unit: self.available} | ({} if self.deadline is None else {"wall_hours": self.deadline})
+        return [
+            [min(self.most_steps(unit, share * most, batch) for unit, most in limits.items()) for share in shares]
+            for batch in batches
+        ]
 
     def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
         """Whether so many steps fit budget and deadline."""
