@@ -335,7 +335,7 @@ VERDICTS = {
 ALTERNATIVES = {
     "near-tie": "about equal",
     "close": "close",
-    "on-grid": "best of those that were run",
+    "on-grid": "best up to the largest that was run",
     "beyond-grid": "predicted better, never run",
     "best-by-curves": "best by the curves alone",
     "next-power-of-two": "next power of two",
