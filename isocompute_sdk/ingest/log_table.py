@@ -132,11 +132,12 @@ def tabulate(log: RunLog, reading: Reading) -> tuple[pl.DataFrame, tuple[Note, .
 
 
 def _clocked(measured: Mapping[Measure, ScalarSeries]) -> ScalarSeries | None:
-    """Seconds per update by the clock of the log, where the framework logs none; None without a clock."""
+    """Seconds per update by the clock of the log, where the framework logs none; None without a clock.
+
+    A log of evaluations alone gives those between its evaluations, as a table does.
+    """
     of_updates = [series for measure, series in measured.items() if measure.eval_set == TRAIN_SET]
-    if not of_updates:
-        return None
-    longest = max(of_updates, key=lambda series: len(series.step_T))
+    longest = max(of_updates or measured.values(), key=lambda series: len(series.step_T))
     seconds_T = by_clock(longest.step_T, longest.wall_time_T)
     kept_T = np.isfinite(seconds_T)
     return replace(longest.where(kept_T), value_T=seconds_T[kept_T]) if kept_T.any() else None

@@ -386,9 +386,9 @@ class Collection:
         except RecordError as error:
             error = error if str(table.path) in error.message else error.restated(f"{table.path}: {error.message}")
             sets = [option.startswith("--set") for option in error.options]
-            several = any(option.rstrip("'").endswith("=run_id") for option in error.options)
+            renames = any(option.startswith("--rename") for option in error.options)
             named = (*(table.rename.get(one, one) for one in table.raw.columns), *options.constants)
-            if self.ask and not several and (any(sets) or not (sets or "group_size" in map(canonical, named))):
+            if self.ask and not renames and (any(sets) or not (sets or "group_size" in map(canonical, named))):
                 # What other options would mend is asked about as it is. With an n nothing is left to ask.
                 self._as_logs(table, name, error)
                 return

@@ -21,6 +21,7 @@ from isocompute_sdk.ingest.formats.log_format import RunLog, ScalarSeries, one_p
 from isocompute_sdk.ingest.formats.registry import format_of, recognised
 from isocompute_sdk.ingest.tables import RawTable, damaged
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.clock import seconds_in
 from isocompute_sdk.records.columns import (
     BY_NAME,
     CLOCKS,
@@ -45,7 +46,7 @@ STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECAS
 BOUNDS = ("__MIN", "__MAX")
 OWN = "_wandb"
 INTERNAL = (*CLOCKS, OWN)
-"""Columns of a history that are W&B's own and no metric."""
+"""Columns of a history that are clocks or W&B's own, and no metric."""
 
 
 def is_chart(names: Sequence[str]) -> bool:
@@ -127,17 +128,18 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
         message = f"{path}: columns without{SEPARATOR}between a run and a metric were left out: {', '.join(unowned)}."
         notes = (*notes, Note("columns-left-out", "warning", message, {"columns": unowned}))
     series: dict[str, dict[str, tuple[Rows, ScalarSeries]]] = {}
-    for column in rest:
-        if SEPARATOR in column and not column.endswith(BOUNDS):
-            run, tag = _owner(path, column, runs)
-            if tag in (*INTERNAL, *WANDB_STEPS) and tag not in rename:
-                continue
-            values = _floats(table.columns[column])
-            # An empty cell was not measured; a cell that says NaN was, and means that something failed.
-            known = numbers_in(to_series(tag, table.columns[column])).is_not_null().to_numpy() & ~np.isnan(at)
-            there = order[known[order]]
-            measured = np.arange(len(there)), scalar_series(at[there], values[there])
-            series.setdefault(run, {})[rename.get(tag, tag)] = measured
+    owned = [column for column in rest if SEPARATOR in column and not column.endswith(BOUNDS)]
+    cells_of = {_owner(path, column, runs): table.columns[column] for column in owned}
+    for (run, tag), cells in cells_of.items():
+        if tag in (*INTERNAL, *WANDB_STEPS) and tag not in rename:
+            continue
+        values = _floats(cells)
+        # An empty cell was not measured; a cell that says NaN was, and means that something failed.
+        known = numbers_in(to_series(tag, cells)).is_not_null().to_numpy() & ~np.isnan(at)
+        there = order[known[order]]
+        one, clock = scalar_series(at[there], values[there]), next((c for c in CLOCKS if (run, c) in cells_of), None)
+        one = one if clock is None else replace(one, wall_time_T=_times(cells_of[run, clock])[there])
+        series.setdefault(run, {})[rename.get(tag, tag)] = np.arange(len(there)), one
     found = [
         recognised(RunLog(run, path, "wandb", attempts, notes, step_name=step))
         for run, tags in series.items()
@@ -257,7 +259,7 @@ def _of_run(
         for tag in metric.drop_nulls().unique(maintain_order=True):
             here = (metric == tag).fill_null(False).to_numpy() & ~np.isnan(at)
             series[str(tag)] = np.flatnonzero(here), scalar_series(at[here], values[here])
-    clock = next((_floats(frame[name]) for name in CLOCKS if name in frame.columns), None)
+    clock = next((_times(frame[name]) for name in CLOCKS if name in frame.columns), None)
     for column in frame.columns:
         if column in apart:
             continue
@@ -299,3 +301,8 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
 def _floats(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Numbers of a column; what is none, such as an empty cell, is NaN."""
     return numbers_in(to_series("column", values)).fill_null(float("nan")).to_numpy()
+
+
+def _times(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Seconds of a column of clock times; NaN where a cell holds none."""
+    return seconds_in(to_series("column", values)).fill_null(float("nan")).to_numpy()

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from isocompute_sdk.records.columns import numbers_in
+
+if TYPE_CHECKING:
+    import polars as pl
+
 MIN_STRETCHES, LONG_STRETCH = 3, 3.0
 """Stretches between logged updates from which a clock says the seconds of one; and, in medians, the length above which
 a stretch holds an evaluation, a checkpoint or a restart as well."""
+
+MILLISECONDS = 1e11
+"""Clock times from here on are milliseconds: as seconds they would be in the year 5138 or later."""
+
+
+def seconds_in(column: pl.Series) -> pl.Series:
+    """Clock times as float64 seconds: of numbers, dates, and text in ISO 8601; null where a cell holds none."""
+    import polars as pl
+
+    if column.dtype == pl.Datetime:
+        return column.dt.epoch("us") / 1e6
+    numbers = numbers_in(column)
+    if column.dtype == pl.String and numbers.null_count() == len(numbers):
+        return pl.Series(column.name, [_since_1970(text) for text in column], dtype=pl.Float64)
+    return pl.select(pl.when(numbers >= MILLISECONDS).then(numbers / 1e3).otherwise(numbers)).to_series()
+
+
+def _since_1970(text: str | None) -> float | None:
+    with suppress(ValueError):
+        at = datetime.fromisoformat((text or "").strip())
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    return None
 
 
 def by_clock(step_T: Any, clock_T: Any) -> npt.NDArray[np.float64]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from isocompute_sdk.errors import RecordError, close, did_you_mean
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import LOGIN, counted
+from isocompute_sdk.phrases import GPUS, LOGIN, counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,6 +44,10 @@ class Column:
     """True if runs with different values are pooled only on request."""
     lenient: bool = False
     """True if an unknown value agrees with any other: tables of earlier releases lack the column."""
+    written: str | None = None
+    """Pattern of text that says the number in its first group, beside plain numbers; None: there is none."""
+    spare: bool = False
+    """True if a table without it is read alike: a cell that cannot be read names the option that ignores it."""
 
     @property
     def accepted(self) -> str:
@@ -133,7 +137,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("gpu_seconds", "number", "GPU time used so far, seconds times GPUs", minimum=0),
     Column("framework", "text", "what trained the run: openrlhf, verl, trl, torch or another", per_run=True),
-    Column("gpus", "integer", "GPUs of the run", ("n_gpus", "num_gpus"), 1, per_run=True),
+    Column("gpus", "integer", "GPUs of the run", ("n_gpus", "num_gpus"), 1, per_run=True, written=GPUS, spare=True),
     _context("model", "text", "base model", None, "model_name", "model_name_or_path", "base_model"),
     _context("train_data", "text", "training problems", None, "dataset_name", "dataset", "data_set"),
     _context("algorithm", "text", "grpo, ppo, cispo or another", None, "algo"),
@@ -175,8 +179,8 @@ OTHER_COUNTS = ("num_generations", "n_samples_per_prompt", "rollout.n_samples_pe
 """Names of n in frameworks where `COUNTED_DIFFERENTLY` counts rollouts."""
 WANDB_STEPS = ("_step", "Step")
 """W&B's own step, which counts calls of its `log`: the trainer's counts if both are there."""
-CLOCKS = ("_runtime", "_timestamp")
-"""Columns in which W&B counts seconds."""
+CLOCKS = ("_runtime", "_timestamp", "timestamp")
+"""Columns with the time of a row: two in which W&B counts seconds, and one of programs that write their own tables."""
 STEP_SECONDS = "step_seconds"
 """Metric with the wall-clock seconds of an update."""
 _WEAK = {"name": "run_id", "eval_step": "step"}
@@ -376,6 +380,9 @@ def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
         texts = blank_to_null(series.cast(pl.String))
         # Tables are handed on: passwords are not.
         return texts.str.replace_all(LOGIN, "://") if texts.str.contains("://", literal=True).any() else texts
+    if column.written is not None and series.dtype == pl.String:
+        plain = numbers_in(series).is_not_null()
+        series = series.zip_with(plain, series.str.replace(rf"(?i)^\s*{column.written}\s*$", "$1"))
     numbers = to_numbers(series, column.name, source, column.accepted)
     if _all_accepted(numbers, column):
         return numbers.cast(pl.Int64) if column.kind == "integer" else numbers + 0.0  # -0.0 and 0.0 are the same step
@@ -446,11 +453,17 @@ def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, acce
         if re.fullmatch(r"-?\d+,\d+", str(value))
         else "Correct the value, or drop the row."
     )
+    hint, options = NAN_HINT if is_nan else hint, ()
+    if column in BY_NAME and BY_NAME[column].spare and not isinstance(source, ArgumentSource):
+        name = source.written.get(column, column)
+        options = (f"--ignore {quote(name)}",)
+        hint = f"Correct the value, or leave the column out: {options[0]} (ignore=[{name!r}])."
     more = int(bad.sum()) - 1
     also = f" ({counted(more, 'more such cell')} in this column)" if more else ""
     raise RecordError(
         f"{source.cell(index, column)}: received {value!r}{also}; accepted: {accepted}",
-        NAN_HINT if is_nan else hint,
+        hint,
+        options,
     )
 
 

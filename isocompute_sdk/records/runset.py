@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
@@ -252,7 +252,8 @@ class RunSet:
     def runs(self) -> tuple[RunInfo, ...]:
         """Configuration and extent of every run, in order of appearance."""
         self._runs = self._runs or self._described()
-        return self._runs
+        # A caller may change what it was given.
+        return tuple(replace(run, context={**run.context}) for run in self._runs)
 
     def _described(self) -> tuple[RunInfo, ...]:
         import polars as pl

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LIKELY: dict[str, str] = {
     "group_size": r"g|k|n(um)?_(samples|rollouts|gen.*)|samples|generations|gro?u?p(_?si?ze?)?",
-    "problems_per_batch": r"b|p|bs|bsz|batch|batch_size|(n_|num_|batch_)?(prompts|problems)((_per_|/)\w+)?",
+    "problems_per_batch": r"b|p|bsz?|batch|batch_size|(n_|num_|batch_)?(prompts|problems|questions|qs)((_per_|/)\w+)?",
     "step": r"(\w+_)?steps?|(\w+_)?(it|its|iter|iters|iteration|iterations)|update|updates|t|step_idx",
     "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
 }

@@ -18,7 +18,7 @@ from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
-from isocompute_sdk.records.clock import by_clock
+from isocompute_sdk.records.clock import by_clock, seconds_in
 from isocompute_sdk.records.columns import (
     CONTEXT_FIELDS,
     N_AND_BP,
@@ -260,12 +260,13 @@ def _with_seconds(frame: pl.DataFrame, named: Named) -> Named:
     """Seconds per update between the rows of a run, as a metric, in place of the columns of a clock."""
     import polars as pl
 
-    clock = next((named.others[name] for name in schema.CLOCKS if name in named.others), None)
+    clocks = (seconds_in(named.others[name]) for name in schema.CLOCKS if name in named.others)
+    clock = next((one for one in clocks if one.null_count() < len(one)), None)
     if clock is None:
         return named
     others = {name: series for name, series in named.others.items() if name not in schema.CLOCKS}
     if schema.STEP_SECONDS not in others and "metric" not in named.known:
-        timed = frame.select("run_id", "step").with_columns(clock=numbers_in(clock)).with_row_index("row").drop_nulls()
+        timed = frame.select("run_id", "step").with_columns(clock=clock).with_row_index("row").drop_nulls()
         seconds = np.full(frame.height, np.nan)
         for part in timed.sort("step", maintain_order=True).partition_by("run_id"):
             seconds[part["row"].to_numpy()] = by_clock(part["step"], part["clock"])

@@ -13,7 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import SpecError, show
-from isocompute_sdk.phrases import counted
+from isocompute_sdk.phrases import GPUS, counted
 from isocompute_sdk.specs.base import IN_FILE, Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Amount, Count, Quantity
@@ -210,7 +210,7 @@ class Budget(Spec):
 _SHORT_FORM = re.compile(
     r"\s*(?P<dollar>\$)?\s*(?P<number>[+-]?[0-9][0-9_.,]*([eE][+-]?[0-9]+)?"
     r"\s*([kKmMbBgGtT](?![a-zA-Z])|(thousand|million|billion|trillion)\b)?)"
-    r"\s*(?P<unit>[a-zA-Z][a-zA-Z _-]*?)?(\s+on\s+(?P<gpus>[0-9]+)\s*(x\s*)?[a-zA-Z][a-zA-Z0-9 _-]*)?\s*",
+    rf"\s*(?P<unit>[a-zA-Z][a-zA-Z _-]*?)?(\s+on\s+{GPUS})?\s*",
     re.IGNORECASE,
 )
 _EXAMPLES = "Write one amount: 3M or 3 million (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'."

@@ -174,6 +174,17 @@ def test_a_missing_column_is_answered_with_the_command_that_works(isocompute: Co
     assert next_of(isocompute(*shlex.split(asked)))[-1] == "batch_size=problems_per_batch"
     absent = isocompute("audit", "t.csv", *next_of(refused)[2:], "--metric", "avg@5")
     assert absent.returncode != 0
+    for wrong in (0, 7.5):
+        eight_runs().assign(gpus=wrong).to_csv(tmp_path / "gpus.csv", index=False)
+        refused = isocompute("fit", "gpus.csv", "--draws", 20)
+        assert f"{wrong}" in refused.stderr
+        ok(isocompute(*next_of(refused)))
+    # The doctor asks about the same columns.
+    odd = {"num_generations": "samples/prompt", "prompts_per_step": "qs per batch"}
+    eight_runs().rename(columns=odd).to_csv(tmp_path / "odd.csv", index=False)
+    fit, doctor = (next_of(isocompute(command, "odd.csv")) for command in ("fit", "doctor"))
+    assert doctor[1:] == fit[1:]
+    assert ok(isocompute(*doctor)).stdout.splitlines()[-1].startswith("next: isocompute fit odd.csv")
 
 
 def test_a_metric_that_is_absent_is_an_error_with_the_command_that_works(isocompute: Command, tmp_path: Path) -> None:

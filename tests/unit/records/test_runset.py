@@ -1,5 +1,7 @@
 """What can be asked of a `RunSet`."""
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -33,6 +35,9 @@ def test_series_are_sorted_float_arrays_that_belong_to_the_caller(runs: RunSet):
     assert second.context == {**dict.fromkeys(CONTEXT_FIELDS), "model": "qwen", "learning_rate": 2e-6}
     first.value_T[:] = 0
     assert runs.series("avg@4")[0].value_T.tolist() == [0.5, 0.6]
+    context: Any = runs.runs()[0].context
+    context["model"] = "llama"
+    assert runs.runs()[0].context["model"] == "qwen"
 
 
 def test_a_metric_that_is_not_there_is_refused_with_the_nearest_match(runs: RunSet):

@@ -131,6 +131,12 @@ def test_a_run_that_went_on_with_other_gpus_says_no_number_of_them() -> None:
     assert [run.gpus for run in runs.runs()] == [None, 8]
 
 
+@pytest.mark.parametrize(("written", "gpus"), [("8xH100", 8), (" 16 x H100 80GB", 16), ("4 GPUs", 4), ("2e0", 2)])
+def test_gpus_in_a_table_are_written_as_in_a_budget(written: str, gpus: int) -> None:
+    columns = {"n": [8, 8], "step": [0, 10], "avg@4": [0.1, 0.2], "gpus": [written, None]}
+    assert RunSet.from_columns(columns, problems_per_batch=32).runs()[0].gpus == gpus
+
+
 def test_gpus_that_only_some_runs_say_are_asked_for() -> None:
     logged = timed_logs(Clock(step_noise=0.02), PROBE, 20, np.random.default_rng(0))
     first = logged.run_ids[0]

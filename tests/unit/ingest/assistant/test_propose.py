@@ -53,7 +53,7 @@ def test_an_unknown_log_is_asked_for_everything_that_it_does_not_say(tmp_path: P
     target.write_text(proposed)
     answered(target, {**answers, "metrics": "eval/score"})
     runs = read_mapped(target)
-    assert runs.metrics == ("avg@4",)
+    assert runs.metrics == ("avg@4", "step_seconds")
     assert runs.runs()[0].rollouts == 30 * 256
 
 

@@ -1,5 +1,7 @@
 """Reading CSV exports of Weights & Biases."""
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -74,16 +76,49 @@ def test_a_history_needs_only_its_configuration(tmp_path: Path):
     assert runs.series("eval/avg@4")[0].rollouts_T.tolist() == [0.0, 512.0]
 
 
-@pytest.mark.parametrize(("clock", "start"), [("_runtime", 0.0), ("_timestamp", 1.7e9)])
-def test_a_clock_in_a_table_of_evaluations_gives_the_speed(tmp_path: Path, clock: str, start: float):
+def milliseconds(seconds: float) -> str:
+    return str(1e3 * seconds)
+
+
+def iso_8601(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def without_zone(seconds: float) -> str:
+    return iso_8601(seconds).partition("+")[0]
+
+
+@pytest.mark.parametrize(
+    ("clock", "start", "written"),
+    [
+        ("_runtime", 0.0, str),
+        ("_timestamp", 1.7e9, str),
+        ("timestamp", 1.7e9, str),
+        ("timestamp", 1.7e9, milliseconds),
+        ("timestamp", 1.7e9, iso_8601),
+        ("timestamp", 1.7e9, without_zone),
+    ],
+)
+def test_a_clock_in_a_table_of_evaluations_gives_the_speed(
+    tmp_path: Path, clock: str, start: float, written: Callable[[float], str]
+):
     rows = [(n, step, start + step * (6.0 + n * 16 / 50)) for n in (8, 64) for step in range(0, 101, 20)]
     # One run was resumed after three days.
     rows = [(n, step, at + 3 * 86_400 * (n == 64 and step > 50)) for n, step, at in rows]
-    lines = [f"run-{n},{n},16,{step},{0.3 + step / 300},{seconds}" for n, step, seconds in rows]
+    lines = [f"run-{n},{n},16,{step},{0.3 + step / 300},{written(seconds)}" for n, step, seconds in rows]
     path = write(tmp_path, "\n".join([f"run,n,B_p,step,avg@4,{clock}", *lines, ""]))
     speed = measure(RunSet.read(path))
     assert speed.step_overhead_seconds + speed.latency_floor_seconds == pytest.approx(6.0, rel=0.01)
     assert speed.rollouts_per_second == pytest.approx(50.0, rel=0.01)
+    # The same runs beside each other, as a chart.
+    wide: dict[object, list[object]] = {
+        "Step": ["Step", *(f"run-{n} - {tag}" for n in (8, 64) for tag in ("avg@4", clock))]
+    }
+    for _, step, seconds in rows:
+        wide.setdefault(step, [step]).extend((0.3 + step / 300, written(seconds)))
+    text = "\n".join(",".join(map(str, one)) for one in wide.values())
+    sizes = {f"run-{n}": {"n": n, "B_p": 16} for n in (8, 64)}
+    assert measure(RunSet.read(write(tmp_path, text, "wide.csv"), runs=sizes)) == speed
 
 
 def test_what_is_no_number_and_no_column_of_a_run_is_named(tmp_path: Path):
