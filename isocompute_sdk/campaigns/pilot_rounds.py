@@ -22,7 +22,7 @@ from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.laws import hedged_prior
-from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES as SHARES
 from isocompute_sdk.planning.pilot_design import PilotDesign
@@ -357,7 +357,7 @@ class DesignedPilot:
         """
         study, left, most = self.study, self._left(()), self._most(taken)
         share = max(most, 0.0) / left.available
-        planner = Planner(hedged_prior(), study.hardware, study.recipe, self.own.throughput(self.runs(taken)))
+        planner = self.own.planner(hedged_prior(), self.runs(taken))
         design = planner.design_pilot(
             left,
             n_problems=study.data.n_problems,

@@ -226,7 +226,7 @@ def _pilot(
             pilot = Campaign(study.replace(budget=budget), paths[0].parent, base=Path()).designed
             assert pilot is not None, "of a study with a pilot"
             return pilot.first_round()
-        planner = Planner(planner.fits, study.hardware, study.recipe, planner.throughput or study.throughput)
+        planner = Planner.for_study(planner.fits, study, planner.throughput)
         n_problems = n_problems or study.data.n_problems
     return planner.design_pilot(
         budget,

@@ -378,7 +378,7 @@ def advised(trial: Trial, pricing: Pricing, saves: float, settles: str) -> NextR
         group_size=trial.group_size,
         problems_per_batch=trial.problems_per_batch,
         update_steps=trial.update_steps,
-        every_steps=pricing.every_steps(trial.rollouts_per_batch, trial.update_steps),
+        every_steps=pricing.every_steps(trial.rollouts_per_batch, trial.update_steps - trial.begins),
         seed=trial.seed,
         continues=trial.continues,
         cost=float(trial.cost),

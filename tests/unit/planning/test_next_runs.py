@@ -24,6 +24,7 @@ from isocompute_sdk import (
     published_prior,
 )
 from isocompute_sdk.planning import NextRuns, PilotDesign
+from isocompute_sdk.planning.pricing import FEWEST_EVALUATIONS
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, prospects, runs_of
 from tests.parameters import few
 from tests.unit.sweeps import Make, later_and_higher, noisy
@@ -280,6 +281,14 @@ def test_new_runs_take_a_batch_of_the_data_that_is_allowed(make_runs: Make, floo
     }
     assert batches <= {bp for bp in (32, 64) if bp >= floor}
     assert batches
+
+
+def test_a_run_that_goes_on_is_evaluated_as_often_as_a_new_one_of_what_it_adds(planner: Planner) -> None:
+    found = [run for run in planner.next_runs(BUDGET, slots=4).runs if run.continues is not None]
+    assert found
+    begun = {one.continues: one.begins for one in runs_of(planner.fits)}
+    for run in found:
+        assert (run.update_steps - begun[run.continues]) / run.every_steps >= FEWEST_EVALUATIONS - 1
 
 
 def test_runs_let_a_plan_choose_what_lies_between_their_group_sizes(planner: Planner) -> None:
