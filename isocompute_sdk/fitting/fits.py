@@ -575,7 +575,13 @@ class Fits(Saved):
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
 
-FITS = Document("fits", 3, Fits, remedy="To write them: isocompute fit RUNS --output FILE.")
+FITS = Document(
+    "fits",
+    3,
+    Fits,
+    remedy="To write them: isocompute fit RUNS --output FILE. "
+    "For another budget of a saved plan: isocompute report PLAN --budget C.",
+)
 
 
 class UnknownMetricError(FitError, KeyError):
