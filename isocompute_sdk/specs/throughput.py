@@ -176,6 +176,10 @@ class Throughput(Spec):
                 f"gpu_exponent is not known: speed is known only for gpus = {self.gpus}, not for {gpus}",
                 f"Plan with --gpus {self.gpus} and no other number in the budget, correct gpus if another was timed, "
                 "or add --gpu-exponent (gpu_exponent=): 1 for ideal scaling, or as measured at two numbers of GPUs.",
+            ).in_shell(
+                f"Plan with --gpus {self.gpus} and no other number in the budget, correct gpus if another was timed, "
+                "or add --gpu-exponent: 1 for ideal scaling, or as measured at two numbers of GPUs.",
+                ["--gpu-exponent NUMBER"],
             )
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second

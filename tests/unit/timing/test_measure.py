@@ -110,8 +110,9 @@ def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others()
     assert found is not None
     assert found.gpus == 16
     assert complete(None, runs, Budget.parse("100 GPU-hours on 16xH100"), 16) == found
-    with pytest.raises(SpecError, match="only for gpus = 16, not for 8"):
+    with pytest.raises(SpecError, match="only for gpus = 16, not for 8") as caught:
         complete(None, runs, Budget.parse("100 GPU-hours on 8xH100"), 8)
+    assert caught.value.options == ("--gpu-exponent NUMBER",)
     with pytest.raises(SpecError, match="only for gpus = 16, not for 8"):
         complete(Throughput(gpus=8, usd_per_gpu_hour=2), runs, Budget.parse("$100"), None)
     scaled = complete(Throughput(gpu_exponent=0.5), runs, Budget.parse("100 GPU-hours on 64xH100"), 64)
