@@ -6,13 +6,14 @@ non-negative least squares with relative weights:
     seconds = overhead + L floor + L B g^-e / rate,   g = GPUs relative to the first number of them
 
 with L the mean response length at that compute relative to the start. Floor and overhead are separated by logged
-sampling times, or by a changing L; otherwise both count as overhead.
+sampling times, or by a changing L; otherwise both count as overhead. If the runs do not show e, those on one number of
+GPUs are fitted alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,6 +99,8 @@ between runs."""
 LENGTHS_DIFFER = 1.3
 """Ratio of response lengths above which floor and overhead can be separated without sampling times."""
 EXPONENTS: Array = np.linspace(0.0, 1.5, 151)
+LARGEST_SPREAD = 0.5
+"""Width of the interval of the exponent above which it is unknown."""
 LARGEST_T = 1e3
 ROUNDING = 1e-6
 """Share of a step that is 0 but for rounding."""
@@ -141,9 +144,12 @@ def measure(
     timings = read_timings(runs, gpus, seconds)
     growth, scale, tokens = fit_lengths(timings)
     length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
-    exponent = _exponent(timings, length_S)
+    exponent = _exponent(timings, length_S, level)
+    if exponent is None:
+        timings = _on_one_number(timings)
+        length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
     reference = int(timings.gpus_S.min())
-    rate_S = (timings.gpus_S / reference) ** (1.0 if exponent is None else exponent)
+    rate_S = (timings.gpus_S / reference) ** (exponent or 0.0)
     fitted, spread, batches = _seconds_model(timings, length_S, rate_S, level)
     overhead, floor, slope = (fitted[name][0] for name in ("step_overhead_seconds", "latency_floor_seconds", "slope"))
     intervals = {name: (low, high) for name, (_, low, high) in fitted.items() if name != "slope" and high > 0}
@@ -349,19 +355,37 @@ def _means(
     return np.array(design, dtype=np.float64), np.array(value, dtype=np.float64)
 
 
-def _exponent(timings: Timings, length_S: Array) -> float | None:
-    """Exponent of the rate in GPUs with the smallest residual; None with a single number of GPUs."""
+def _exponent(timings: Timings, length_S: Array, level: float) -> float | None:
+    """Exponent of the rate in GPUs with the smallest residual.
+
+    None with a single number of GPUs, or if exponents far apart fit as well: each number had a batch of its own.
+    """
+    from scipy.special import stdtrit
+
     counts = np.unique(timings.gpus_S)
     if len(counts) < 2:
         return None
     batches = np.unique(timings.batch_S)
-    left: list[float] = []
+    lines: list[Line] = []
     for exponent in EXPONENTS:
         work_S = length_S * timings.batch_S / (timings.gpus_S / counts[0]) ** exponent
         columns = [work_S] if len(batches) == 1 else [np.ones(len(work_S)), work_S]
         means = _means(np.column_stack(columns), timings, _groups(timings, 3), timings.seconds_S)
-        left.append(relative_fit(*means).residual)
-    return float(EXPONENTS[int(np.argmin(left))])
+        lines.append(relative_fit(*means))
+    left, freedom = np.array([line.residual for line in lines]), lines[0].freedom - 1
+    times = LARGEST_T if freedom < 1 else float(stdtrit(freedom, (1 + level) / 2))
+    # A profile interval; exact times leave rounding alone.
+    as_good = EXPONENTS[left <= left.min() * (1 + times**2 / max(freedom, 1)) + ROUNDING**2]
+    return float(np.mean(as_good)) if np.ptp(as_good) <= LARGEST_SPREAD else None
+
+
+def _on_one_number(timings: Timings) -> Timings:
+    """Those on the number of GPUs with the most batches, then the most steps."""
+    kept_by_gpus = [timings.gpus_S == gpus for gpus in np.unique(timings.gpus_S)]
+    kept_S = max(kept_by_gpus, key=lambda k: (len(np.unique(timings.batch_S[k])), timings.steps_S[k].sum()))
+    return replace(
+        timings, **{f.name: getattr(timings, f.name)[kept_S] for f in fields(timings) if f.name[-2:] == "_S"}
+    )
 
 
 def _evaluation_rate(timings: Timings, floor: float, growth: float, scale: float) -> float | None:

@@ -102,6 +102,22 @@ def test_scaling_over_gpus_is_found_from_two_numbers_of_them() -> None:
         Throughput.measure(runs, gpus={"other": 8})
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_scaling_over_gpus_is_unknown_where_each_number_had_a_batch_of_its_own(noise: float) -> None:
+    clock, rng = Clock(exponent=0.7, step_noise=noise, growth=0), np.random.default_rng(2)
+    few = timed_logs(clock, PROBE[:1], 20, rng)
+    many = timed_logs(clock, PROBE[2:], 30, rng, gpus=32, prefix="many")
+    runs = few.concat(many)
+    gpus = {r: 32 if r.startswith("many") else 8 for r in runs.run_ids}
+    found = Throughput.measure(runs, gpus=gpus)
+    # Of the runs on one number of GPUs alone.
+    assert (found.gpus, found.gpu_exponent) == (32, None)
+    assert found.step_seconds(4096) == pytest.approx(clock.step_seconds(4096, gpus=32), rel=0.05)
+    known = runs.concat(timed_logs(clock, PROBE[:1], 20, rng, gpus=32, prefix="many-more"))
+    found = Throughput.measure(known, gpus={r: 32 if r.startswith("many") else 8 for r in known.run_ids})
+    assert found.gpu_exponent == pytest.approx(0.7, abs=0.2)
+
+
 def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others() -> None:
     logged = timed_logs(Clock(step_noise=0.02), PROBE, 20, np.random.default_rng(0))
     runs = iso.read(logged.to_polars().with_columns(gpus=16))
