@@ -196,7 +196,7 @@ def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int |
     # The GPUs of a throughput without a speed are those to plan for, not those of the logged one.
     own = stated.pop("gpus", None)
     gpus = own if gpus is None else gpus
-    known = gpus_of(runs)
+    known = gpus_of(runs) if logs_seconds(runs) else {}
     unknown = gpus is None and not known
     if (given is not None and given.rollouts_per_second is not None) or (unknown and not budget.timed):
         return given
@@ -221,9 +221,19 @@ def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int |
         return given
 
 
-def gpus_of(runs: RunSet) -> dict[str, int]:
-    """GPUs by run id; empty unless every run says its own."""
-    found = {run.run_id: run.gpus for run in runs.runs()}
+def gpus_of(runs: RunSet, seconds: str | None = None) -> dict[str, int]:
+    """GPUs of the runs that logged times, by run id; empty unless each of them says its own.
+
+    Args:
+        runs: evaluations and step metrics.
+        seconds: metric that holds the seconds of a step; None to look for one.
+
+    Raises:
+        FitError: no times.
+    """
+    _, steps = _steps(runs, seconds)
+    timed = {*steps["run_id"]}
+    found = {run.run_id: run.gpus for run in runs.runs() if run.run_id in timed}
     return {name: gpus for name, gpus in found.items() if gpus is not None and None not in found.values()}
 
 
@@ -443,25 +453,12 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
     """
     import polars as pl
 
-    if not hasattr(runs, "to_polars"):
-        raise FitError(f"runs: received {runs!r:.60}; accepted: a RunSet", "Make one first: RunSet.read(...).")
     if gpus is None:
         gpus = {run.run_id: run.gpus for run in runs.runs() if run.gpus is not None} or 1
     sizes: list[object] = [*gpus.values()] if isinstance(gpus, Mapping) else [gpus]
     if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
         raise FitError(f"gpus = {gpus!r}; accepted: whole numbers, 1 or more", "Give the GPUs of each run.")
-    table = runs.to_polars()
-    name = seconds if seconds is not None else next(iter(names_of(STEP_SECONDS, runs.metrics)), None)
-    if name is not None and name not in runs.metrics:
-        raise FitError(
-            f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}", "Use one of them."
-        )
-    steps = _logged(table, name) if name is not None else _stretches(table)
-    if steps.is_empty():
-        raise FitError(
-            f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
-            "Log seconds per step, name them with --seconds (seconds=), or measure: isocompute run STUDY --probe.",
-        )
+    name, steps = _steps(runs, seconds)
     bad = steps.filter(~(pl.col("seconds") > 0))
     if not bad.is_empty():
         row = bad.row(0, named=True)
@@ -469,7 +466,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
             f"run {row['run_id']!r}, step {row['step']:g}: {row['seconds']:g} seconds; accepted: more than 0",
             "Correct the log, or filter that step out.",
         )
-    counts = _gpus(steps, gpus)
+    counts, table = _gpus(steps, gpus), runs.to_polars()
     if name is None:
         steps = steps.with_columns(pl.col("seconds") / pl.Series(counts))
     names = {run: i for i, run in enumerate(runs.run_ids)}
@@ -495,7 +492,34 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
     )
 
 
-def _logged(table: pl.DataFrame, name: str) -> pl.DataFrame:
+def _seconds_of(runs: RunSet) -> str | None:
+    """The metric that holds the seconds of a step; None without one."""
+    return next(iter(names_of(STEP_SECONDS, runs.metrics)), None)
+
+
+def _steps(runs: RunSet, seconds: str | None) -> tuple[str | None, pl.DataFrame]:
+    """The metric that holds the seconds of a step, None for GPU-seconds, and one row per timed step or stretch.
+
+    Raises:
+        FitError: no times.
+    """
+    if not hasattr(runs, "to_polars"):
+        raise FitError(f"runs: received {runs!r:.60}; accepted: a RunSet", "Make one first: RunSet.read(...).")
+    name, table = seconds if seconds is not None else _seconds_of(runs), runs.to_polars()
+    if name is not None and name not in runs.metrics:
+        raise FitError(
+            f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}", "Use one of them."
+        )
+    steps = _timed(table, name) if name is not None else _stretches(table)
+    if steps.is_empty():
+        raise FitError(
+            f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
+            "Log seconds per step, name them with --seconds (seconds=), or measure: isocompute run STUDY --probe.",
+        )
+    return name, steps
+
+
+def _timed(table: pl.DataFrame, name: str) -> pl.DataFrame:
     """One row per step with a logged time."""
     import polars as pl
 

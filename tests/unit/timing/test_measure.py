@@ -19,7 +19,7 @@ from isocompute_sdk import FitError, RunSet, Throughput
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.records.clock import by_clock
 from isocompute_sdk.specs import Budget, Data, Recipe, RunSpec, Study, Sweep
-from isocompute_sdk.timing.measuring import complete, probe_pairs, probe_runs
+from isocompute_sdk.timing.measuring import complete, gpus_of, probe_pairs, probe_runs
 from isocompute_sdk.training import registry
 from isocompute_simulator.observation import Clock
 
@@ -158,6 +158,8 @@ def test_gpus_that_only_some_runs_say_are_asked_for() -> None:
     # A run without times needs none.
     timed = (pl.col("run_id") != first) | (pl.col("metric") == "response_length")
     assert Throughput.measure(runs.filter(timed)).gpus == 16
+    assert gpus_of(runs) == {}
+    assert gpus_of(runs.filter(timed)) == dict.fromkeys(logged.run_ids[1:], 16)
 
 
 @pytest.mark.parametrize("pairs", [[(8, 64)], [(8, 64), (8, 128)]])
