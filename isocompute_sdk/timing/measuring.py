@@ -133,13 +133,13 @@ def measure(
 
     Args:
         runs: runs on one kind of machine, best at batches at least 4x apart.
-        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 if none of them does.
+        gpus: GPUs of all runs, or by run id; {} if unknown. None: as the runs say, unknown if none of them does.
         seconds: metric with the seconds of a step. None: the first of those above.
         level: coverage of the intervals.
         usd_per_gpu_hour: price, stored in the result.
 
     Raises:
-        FitError: no times, or seconds that do not grow with a varying batch.
+        FitError: no times, seconds that do not grow with a varying batch, or GPU-seconds of an unknown number of GPUs.
     """
     timings = read_timings(runs, gpus, seconds)
     growth, scale, tokens = fit_lengths(timings)
@@ -159,7 +159,7 @@ def measure(
         step_overhead_seconds=overhead,
         rollouts_per_second=1.0 / slope,
         tokens_per_rollout=tokens,
-        gpus=reference,
+        gpus=reference if timings.gpus_known else None,
         usd_per_gpu_hour=usd_per_gpu_hour,
         latency_floor_seconds=floor,
         length_growth=growth,
@@ -181,44 +181,48 @@ def measure(
 
 
 def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | None) -> Throughput | None:
-    """What was not given, from what the runs logged; what a budget does not need only where the GPUs are known.
+    """What was not given, from what the runs logged; seconds that a budget does not need only where GPUs are known.
 
     Returns:
         The throughput; `given` where the runs add nothing.
 
     Raises:
-        FitError: a budget that needs seconds, with runs that log them on an unknown number of GPUs.
+        FitError: a budget that needs seconds, with runs that log GPU-seconds of an unknown number of GPUs.
+        SpecError: such a budget, on another number of GPUs than these runs tell.
     """
-    stated: dict[str, Any] = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
     if budget.unit == "tokens" and not budget.timed:
+        stated = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
         tokens = mean_tokens(runs)
         return given if tokens is None else Throughput.model_validate({"tokens_per_rollout": tokens, **stated})
+    return _logged(given, runs, budget, gpus) if given is None or given.rollouts_per_second is None else given
+
+
+def _logged(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | None) -> Throughput | None:
+    """The same, of the speed alone."""
+    stated: dict[str, Any] = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
     # The GPUs of a throughput without a speed are those to plan for, not those of the logged one.
     own = stated.pop("gpus", None)
     gpus = own if gpus is None else gpus
-    known = gpus_of(runs) if logs_seconds(runs) else {}
-    unknown = gpus is None and not known
-    if (given is not None and given.rollouts_per_second is not None) or (unknown and not budget.timed):
-        return given
     try:
-        speed = measure(runs, gpus=known or gpus or 1)
+        known = gpus_of(runs)
     except FitError:
         return given
-    if unknown:
-        priceless = budget.unit == "usd" and "usd_per_gpu_hour" not in stated
-        unpriced = ", and a budget in dollars needs the price of a GPU-hour" if priceless else ""
-        flags = ["--gpus", *["--usd-per-gpu-hour"] * priceless]
-        raise FitError(
-            f"these runs log their seconds per step, but not the number of GPUs{unpriced}",
-            f"Give Hardware(gpus=...){' and Throughput(usd_per_gpu_hour=...)' if priceless else ''}.",
-        ).in_shell(f"Add {' and '.join(flags)}.", [f"{flag} NUMBER" for flag in flags])
-    speed = speed.replace(**stated)
-    try:
-        return speed.at_gpus(gpus if known and gpus is not None else speed.gpus)
-    except SpecError:
-        if budget.timed:
-            raise
+    if not (known or gpus or budget.timed):
         return given
+    try:
+        speed = measure(runs, gpus=known or gpus or {}).replace(**stated)
+    except FitError:
+        if known or gpus or _seconds_of(runs) is not None:
+            return given
+        raise
+    if known and gpus is not None:
+        try:
+            return speed.at_gpus(gpus)
+        except SpecError:
+            if budget.timed:
+                raise
+            return given
+    return speed if known or gpus is None else speed.replace(gpus=None).at_gpus(gpus)
 
 
 def gpus_of(runs: RunSet, seconds: str | None = None) -> dict[str, int]:
@@ -417,6 +421,8 @@ class Timings:
     batch_S: Array
     """Rollouts per batch B."""
     gpus_S: Array
+    """1 where they are unknown."""
+    gpus_known: bool
     rollouts_S: Array
     """Compute C in the middle of the step."""
     seconds_S: Array
@@ -448,17 +454,23 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
 
     Args:
         runs: evaluations and step metrics.
-        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 if none of them does.
+        gpus: as of `measure`.
         seconds: metric that holds the seconds of a step; None to look for one.
     """
     import polars as pl
 
-    if gpus is None:
-        gpus = {run.run_id: run.gpus for run in runs.runs() if run.gpus is not None} or 1
     sizes: list[object] = [*gpus.values()] if isinstance(gpus, Mapping) else [gpus]
-    if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
+    if gpus is not None and any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
         raise FitError(f"gpus = {gpus!r}; accepted: whole numbers, 1 or more", "Give the GPUs of each run.")
     name, steps = _steps(runs, seconds)
+    if gpus is None:
+        gpus = {run.run_id: run.gpus for run in runs.runs() if run.gpus is not None}
+    known = gpus != {}
+    if name is None and not known:
+        raise FitError(
+            "these runs log GPU-seconds, of all their GPUs together, and not the number of GPUs",
+            "Give gpus=..., Hardware(gpus=...), or a column gpus.",
+        ).in_shell("Add --gpus, or a column gpus.", ["--gpus NUMBER"])
     bad = steps.filter(~(pl.col("seconds") > 0))
     if not bad.is_empty():
         row = bad.row(0, named=True)
@@ -466,7 +478,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
             f"run {row['run_id']!r}, step {row['step']:g}: {row['seconds']:g} seconds; accepted: more than 0",
             "Correct the log, or filter that step out.",
         )
-    counts, table = _gpus(steps, gpus), runs.to_polars()
+    counts, table = _gpus(steps, gpus if known else 1), runs.to_polars()
     if name is None:
         steps = steps.with_columns(pl.col("seconds") / pl.Series(counts))
     names = {run: i for i, run in enumerate(runs.run_ids)}
@@ -480,6 +492,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
         run_S=np.array([names[run] for run in steps["run_id"]], dtype=np.intp),
         batch_S=column("batch"),
         gpus_S=counts,
+        gpus_known=known,
         rollouts_S=column("middle"),
         seconds_S=column("seconds"),
         steps_S=column("steps"),

@@ -135,11 +135,24 @@ def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others()
     assert scaled is not None
     assert scaled.rollouts_per_second == pytest.approx(2 * (found.rollouts_per_second or 0.0))
     assert complete(None, runs, Budget.parse("1M"), 8) is None
-    with pytest.raises(FitError, match="number of GPUs"):
-        complete(None, logged, Budget.parse("100 GPU-hours"), None)
+
+
+def test_a_speed_that_was_logged_on_unknown_gpus_is_taken_for_that_of_those_stated_and_says_so() -> None:
+    logged = timed_logs(Clock(step_noise=0.02), PROBE, 20, np.random.default_rng(0))
+    unknown = complete(None, logged, Budget.parse("100 GPU-hours"), None)
+    assert unknown == Throughput.measure(logged)
+    assert unknown.gpus is None
+    assert complete(None, logged, Budget.parse("1M"), None) is None
     stated = complete(Throughput(gpus=8), logged, Budget.parse("100 GPU-hours"), None)
     assert stated is not None
-    assert stated.gpus == 8
+    assert stated.measured is not None
+    assert (stated.gpus, stated.measured.gpus_assumed) == (8, True)
+    assert stated.at_gpus(16).rollouts_per_second == stated.rollouts_per_second
+    known = Throughput.measure(logged, gpus=8)
+    assert known.measured is not None
+    assert not known.measured.gpus_assumed
+    with pytest.raises(SpecError, match="gpu_exponent"):
+        known.at_gpus(16)
 
 
 def test_a_run_that_went_on_with_other_gpus_says_no_number_of_them() -> None:
@@ -264,6 +277,8 @@ def test_stretches_between_gpu_seconds_lie_in_their_middle() -> None:
     assert found.measured is not None
     assert found.measured.steps == 3 * 100
     assert found.measured.rollouts == 8 * 256 * 90
+    with pytest.raises(FitError, match="number of GPUs"):
+        complete(None, RunSet.from_columns(columns), Budget(rollouts=1e6, deadline_hours=9), None)
 
 
 def study(*, n: list[int], bp: list[int], limit: int | None = None) -> Study:
