@@ -190,11 +190,13 @@ def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int |
         FitError: a budget that needs seconds, with runs that log GPU-seconds of an unknown number of GPUs.
         SpecError: such a budget, on another number of GPUs than these runs tell.
     """
-    if budget.unit == "tokens" and not budget.timed:
-        stated = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
+    found = given
+    if given is None or given.rollouts_per_second is None:
+        found = _logged(given, runs, budget, gpus)
+    if budget.unit == "tokens" and (found is None or found.tokens_per_rollout is None):
         tokens = mean_tokens(runs)
-        return given if tokens is None else Throughput.model_validate({"tokens_per_rollout": tokens, **stated})
-    return _logged(given, runs, budget, gpus) if given is None or given.rollouts_per_second is None else given
+        found = found if tokens is None else (found or Throughput()).model_copy(update={"tokens_per_rollout": tokens})
+    return found
 
 
 def _logged(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | None) -> Throughput | None:

@@ -283,6 +283,9 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     assert same.wall_hours <= 20
     known = Planner(fit(RunSet.from_columns(columns, gpus=8), "avg@4", draws=40))
     assert "--set gpus" not in known.allocate("100 GPU-hours on 8xH100").summary()
+    in_tokens = known.allocate("100M tokens")
+    assert in_tokens.rollouts * 640 <= 100e6
+    assert in_tokens.gpu_hours == pytest.approx(8 * (in_tokens.wall_hours or 0))
     with pytest.raises(PlanError, match="usd_per_gpu_hour"):
         planner.allocate(Budget(usd=200, gpus=8))
     with pytest.raises(PlanError, match="16"):
