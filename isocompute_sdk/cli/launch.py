@@ -209,8 +209,9 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
     # A changed plan states what was assumed for it.
-    if saved.gpus_assumed and gpus is None:
-        yield f"GPUs not given, {plan.gpus} assumed: set yours with --gpus NUMBER"
+    if saved.gpus is None and gpus is None:
+        hours = "" if saved.wall_hours is None else ", with which it may take other hours"
+        yield f"GPUs not given, {max(plan.hardware.gpu_counts)} assumed{hours}: set yours with --gpus NUMBER"
 
 
 def _backend_of(plan: Plan) -> str:

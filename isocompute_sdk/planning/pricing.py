@@ -139,9 +139,7 @@ class Pricing:
         needs = ["rollouts_per_second"] if budget.timed else []
         needs += {"tokens": ["tokens_per_rollout"], "usd": ["usd_per_gpu_hour"]}.get(budget.unit, [])
         missing = [name for name in needs if throughput is None or getattr(throughput, name) is None]
-        if budget.unit in ("gpu_hours", "usd") and budget.gpus is None:
-            said = throughput is not None and (throughput.measured or "gpus" in throughput.model_fields_set)
-            missing += [] if said else ["gpus"]
+        missing += ["gpus"] if budget.unit in ("gpu_hours", "usd") and self.gpus is None else []
         if not missing:
             return
         speed = "rollouts_per_second" in missing
@@ -162,6 +160,11 @@ class Pricing:
     def available(self) -> float:
         """What the budget leaves for the planned run, in that unit."""
         return self.budget.available
+
+    @cached_property
+    def gpus(self) -> int | None:
+        """GPUs that the run occupies; None if unknown."""
+        return self.budget.gpus if self.throughput is None else self.throughput.gpus or self.budget.gpus
 
     def at_gpus(self, gpus: int) -> Pricing:
         """Pricing with another number of GPUs."""
@@ -332,14 +335,16 @@ class Pricing:
         tokens = ["tokens"] if throughput.tokens_per_rollout is not None else []
         if throughput.rollouts_per_second is None:
             return ["rollouts", *tokens]
-        return ["rollouts", "wall_hours", "gpu_hours", *tokens, *(["usd"] if throughput.usd_per_gpu_hour else [])]
+        by_gpus = ["gpu_hours"] if self.gpus is not None else []
+        usd = ["usd"] if by_gpus and throughput.usd_per_gpu_hour else []
+        return ["rollouts", "wall_hours", *by_gpus, *tokens, *usd]
 
     def _of_hours(self, unit: str, wall_hours: float) -> float:
-        throughput = self._throughput()
         if unit == "wall_hours":
             return float(wall_hours)
-        gpu_hours = throughput.gpus * wall_hours
-        return float(gpu_hours if unit == "gpu_hours" else throughput.price() * gpu_hours)
+        assert self.gpus is not None, "without them neither unit is known"
+        gpu_hours = self.gpus * wall_hours
+        return float(gpu_hours if unit == "gpu_hours" else self._throughput().price() * gpu_hours)
 
     def most_steps(self, unit: str, amount: float, rollouts_per_batch: int) -> int:
         """Most steps that cost at most the amount: a bracket around the proportional guess, then bisection."""
