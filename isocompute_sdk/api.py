@@ -432,7 +432,7 @@ def run_spec(
         update_steps=steps,
         seed=options.pop("seed", 0),
         evaluation=evaluation,
-        hardware=plan.hardware.replace(gpus=plan.gpus if gpus is None else gpus),
+        hardware=plan.hardware.replace(gpus=gpus or plan.gpus or max(plan.hardware.gpu_counts)),
         backend=backend,
         options=options,
         output_dir=_text(output_dir),

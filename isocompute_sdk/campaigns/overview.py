@@ -20,7 +20,7 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import Budget, Study
-from isocompute_sdk.timing.spending import seconds_for, seconds_left
+from isocompute_sdk.timing.spending import in_time_left, seconds_for, seconds_left
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import follow
 
@@ -81,6 +81,8 @@ def less_spent(budget: Budget, file: Path, study: Study, runs: Path) -> Budget:
             f"{study.name} is done: {bare(ran.left, budget.unit)} of {budget} left",
             "To plan more, raise the study's budget, or give a larger one: --budget C.",
         )
+    if study.designed is not None:
+        budget = in_time_left(budget, (status.folder for status in ran.statuses), study.designed.slots or 1)
     spent = dict(budget.spent or {})
     spent["pilot"] = spent.get("pilot", 0.0) + ran.study.budget.available - ran.left
     return budget.replace(spent=spent)

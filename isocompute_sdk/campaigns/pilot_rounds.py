@@ -22,7 +22,7 @@ from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.laws import hedged_prior
-from isocompute_sdk.planning import Plan, Planner
+from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import NextRun, NextRuns
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES as SHARES
 from isocompute_sdk.planning.pilot_design import PilotDesign
@@ -31,6 +31,7 @@ from isocompute_sdk.planning.trials import LOOKS, prospects
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study
 from isocompute_sdk.specs.study import Pilot
+from isocompute_sdk.timing.spending import in_time_left
 from isocompute_sdk.tolerances import MIN_UPDATES
 from isocompute_sdk.training.backend import extends_runs, follow, speed_options_of
 
@@ -227,7 +228,7 @@ class DesignedPilot:
         """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
         taken = self.decisions()
         asked = {**self._asked(taken, fits), **options}
-        return self.own.planner(fits, self.runs(taken)).allocate(self._left(self._spent(taken)), **asked)
+        return self.own.planner(fits, self.runs(taken)).allocate(self._left(taken), **asked)
 
     def _asked(self, taken: Sequence[Decision], fits: Fits) -> dict[str, Any]:
         """What the plan may take over from the pilot: a round asks about this very plan."""
@@ -284,16 +285,17 @@ class DesignedPilot:
         """What the runs have cost by now, in the budget's unit."""
         return sum(map(self.own.cost, self.runs(taken)))
 
-    def _left(self, spent: float) -> Budget:
-        """The budget with what was spent on the pilot."""
-        other = self.budget.spent or {}
+    def _left(self, taken: Sequence[Decision]) -> Budget:
+        """The budget with what was spent on the pilot, and the hours that its runs leave until the deadline."""
+        spent, other = self._spent(taken), self.budget.spent or {}
         if self.budget.committed + spent >= self.budget.amount:
             cost = amount_text(spent, self.budget.unit)
             raise PlanError(
                 f"the pilot has cost {cost} of {self.budget}: nothing is left for the plan",
                 "Raise the budget in the study, and start again.",
             )
-        return self.budget.replace(spent={**other, "pilot": other.get("pilot", 0.0) + spent}) if spent else self.budget
+        left = in_time_left(self.budget, map(self.own.place, self.runs(taken)), self.slots)
+        return left.replace(spent={**other, "pilot": other.get("pilot", 0.0) + spent}) if spent else left
 
     def _longest(self, taken: Sequence[Decision], fits: Fits) -> dict[tuple[int, int], Chosen]:
         """The longest healthy run of each (n, B_p), which a plan with them continues; none if the backend cannot."""
@@ -325,7 +327,7 @@ class DesignedPilot:
         else:
             fits = self._fit(taken)
             asked = self.own.planner(fits, self.runs(taken)).next_runs(
-                self._left(self._spent(taken)),
+                self._left(taken),
                 slots=self.slots,
                 most=most,
                 continuing=self.extends,
@@ -353,9 +355,9 @@ class DesignedPilot:
         Raises:
             PlanError: the budget is too small for a pilot.
         """
-        study, left, most = self.study, self._left(0.0), self._most(taken)
+        study, left, most = self.study, self._left(()), self._most(taken)
         share = max(most, 0.0) / left.available
-        planner = Planner(hedged_prior(), study.hardware, study.recipe, self.own.throughput(self.runs(taken)))
+        planner = self.own.planner(hedged_prior(), self.runs(taken))
         design = planner.design_pilot(
             left,
             n_problems=study.data.n_problems,
@@ -383,7 +385,7 @@ class DesignedPilot:
         **more: Any,
     ) -> None:
         """A round whose runs go to their first look; without runs the pilot ends."""
-        share = sum(run.cost for run in advice) / self._left(self._spent(taken)).available
+        share = sum(run.cost for run in advice) / self._left(taken).available
         stops = self.pilot.stop_early and self.extends
         looks = [look for look in LOOKS if (1 - look) * share >= MIN_REST] if stops else []
         looks = [look for look in looks if any(run.leg(look).update_steps >= MIN_UPDATES for run in runs)]
@@ -416,7 +418,7 @@ class DesignedPilot:
         last = taken[-1]
         going = [run for run in last.runs if run.update_steps < run.final_steps]
         fits = self._fit(taken)
-        left = self._left(self._spent(taken))
+        left = self._left(taken)
         target = left.available
         if left.unit != "rollouts":
             planner = self.own.planner(fits, self.runs(taken))

@@ -128,7 +128,7 @@ class StudyRuns:
         if hours is None and throughput is not None and status.step:
             with suppress(IsoComputeError):
                 batch = (status.group_size or 1) * (status.problems_per_batch or 1)
-                hours = throughput.gpu_hours(batch, status.step)
+                hours = (throughput.gpus or gpus) * throughput.wall_hours(batch, status.step)
         timed = study.budget is not None and study.budget.timed
         if hours is None or (spent.cpu_hours and not timed):
             return Cost(float(status.rollouts), tokens), evaluation

@@ -96,7 +96,7 @@ def doctor(
         from isocompute_sdk.timing.measuring import gpus_of
 
         runs = reading.read(paths, reading.metric)
-        if gpus is None and not gpus_of(runs):
+        if gpus is None and not gpus_of(runs, seconds):
             raise SpecError("--speed without --gpus: these logs do not say how many GPUs each run had", "Add --gpus N.")
         source = " ".join(reading.sources(paths))
         save_speed(runs, gpus, seconds, usd_per_gpu_hour, output, source=source, json=json)

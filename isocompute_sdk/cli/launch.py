@@ -195,7 +195,11 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
     from isocompute_sdk.planning.plan import assumed_values
 
     if plan.approval is None and saved.approval is not None:
-        yield f"changed by hand, so not approved as it is; the saved plan: {saved.approval.label}"
+        first = () if saved.next_runs is None else saved.next_runs.runs
+        if any((run.group_size, run.problems_per_batch) == (plan.group_size, plan.problems_per_batch) for run in first):
+            yield "a run to make before the plan, which names it"
+        else:
+            yield f"changed, so the approval of the saved plan does not cover it: {saved.approval.label}"
     yield from map(_in_a_line, _not_approved(plan))
     if plan.check:
         yield plan.check
@@ -205,8 +209,9 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
     # A changed plan states what was assumed for it.
-    if saved.gpus_assumed and gpus is None:
-        yield f"GPUs not given, {plan.gpus} assumed: set yours with --gpus NUMBER"
+    if saved.gpus is None and gpus is None:
+        hours = "" if saved.wall_hours is None else ", with which it may take other hours"
+        yield f"GPUs not given, {max(plan.hardware.gpu_counts)} assumed{hours}: set yours with --gpus NUMBER"
 
 
 def _backend_of(plan: Plan) -> str:

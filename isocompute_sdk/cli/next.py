@@ -116,7 +116,8 @@ def next_runs(
         fits = None if runs is None else planner.fits
         typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
         model = planning.model or (None if fits is None else fits.model)
-        scripts = _scripts(first, plan, paths, checkpoints or (), fits, fitting, typed, model)
+        at_once = slots if runs is not None else 1
+        scripts = _scripts(first, plan, paths, checkpoints or (), fits, fitting, planning, typed, model, at_once)
         lines = scripts if first.runs else _without_runs(plan, typed)
     for line in lines:
         say(line)
@@ -155,8 +156,10 @@ def _scripts(
     checkpoints: Sequence[Path],
     fits: Fits | None,
     fitting: FittingOptions,
+    planning: BudgetOptions,
     typed: Typed,
     model: str | None,
+    at_once: int,
 ) -> Iterator[str]:
     """What to type to make these runs: the question for settings that the runs do not record, plan, scripts."""
     from isocompute_sdk.training.checks import model_option
@@ -168,7 +171,7 @@ def _scripts(
             "another recipe cannot be compared with yours: give yours with --set NAME=VALUE, and the scripts use them."
         )
     yield from ("scripts:", typed.saving(PLAN))
-    cost = yield from _launches(first, plan, paths, checkpoints, fits, model_option(model))
+    cost, hours = yield from _launches(first, plan, paths, checkpoints, fits, model_option(model))
     made = _first_number(paths)
     folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
     if fitting.map is not None or is_saved:
@@ -180,7 +183,13 @@ def _scripts(
         before = plan.budget.spent or {}
         spent = {**before, "pilot": before.get("pilot", 0.0) + cost}
         paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
-        asked = replace(typed, words=tuple(without(typed.words, ("--spent",))))
+        words, deadline = without(typed.words, ("--spent",)), plan.budget.deadline_hours
+        if deadline is not None and not planning.names_day:
+            words = without(words, ("--deadline",))
+            # Runs that train at the same time end with the longest.
+            gone = max(hours) if at_once > 1 else sum(hours)
+            paid.append(f"--deadline {max(deadline - gone, 0.01):.2f}h")
+        asked = replace(typed, words=tuple(words))
         yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
     yield from going_on("or", plan, typed)
 
@@ -217,7 +226,7 @@ def _pilot(
             pilot = Campaign(study.replace(budget=budget), paths[0].parent, base=Path()).designed
             assert pilot is not None, "of a study with a pilot"
             return pilot.first_round()
-        planner = Planner(planner.fits, study.hardware, study.recipe, planner.throughput or study.throughput)
+        planner = Planner.for_study(planner.fits, study, planner.throughput)
         n_problems = n_problems or study.data.n_problems
     return planner.design_pilot(
         budget,
@@ -248,8 +257,8 @@ def _first_number(paths: Sequence[Path]) -> int:
 
 def _launches(
     first: NextRuns, plan: Plan, paths: Sequence[Path], named: Sequence[Path], fits: Fits | None, model: str
-) -> Generator[str, None, float]:
-    """What to type to make these runs, and what that costs.
+) -> Generator[str, None, tuple[float, list[float]]]:
+    """What to type to make these runs, what that costs, and the hours of each where they are known.
 
     Args:
         first: the runs.
@@ -264,10 +273,10 @@ def _launches(
     from isocompute_sdk.records.comparable import values_of
     from isocompute_sdk.training.registry import backend_of
 
-    def price(run: NextRun, steps: int) -> float:
-        return pricing_of(plan, plan.budget, run.every_steps).cost(run.rollouts_per_batch, steps)
+    def price(run: NextRun, steps: int) -> dict[str, float]:
+        return pricing_of(plan, plan.budget, run.every_steps).all_costs(run.rollouts_per_batch, steps)
 
-    total = 0.0
+    total, hours = 0.0, list[float]()
     places = (*(path for path in paths if not holds_fits(path)), *named)
     saved = _checkpoints(first, places, fits)
     same = ""
@@ -282,7 +291,7 @@ def _launches(
             same += f" --train-data {quote(str(data[0]))}"
     for number, run in enumerate(first.runs, start=_first_number(paths)):
         steps, start = run.update_steps, model
-        anew = f"the {steps:,} steps from the start, {amount_text(price(run, steps), first.unit)} in all"
+        anew = f"the {steps:,} steps from the start, {amount_text(price(run, steps)[first.unit], first.unit)} in all"
         if run.continues is not None:
             checkpoint = saved.get(run.continues)
             folder = None if checkpoint is None else checkpoint.loadable
@@ -313,8 +322,10 @@ def _launches(
             f"--change evaluation.every_steps={run.every_steps}{seed} "
             f"--output-dir next-{number} --script next-{number}.sh"
         )
-        total += price(run, steps)
-    return total
+        costs = price(run, steps)
+        total += costs[first.unit]
+        hours.append(costs.get("wall_hours", 0.0))
+    return total, hours
 
 
 def _named_data(fits: Fits | None) -> list[str]:

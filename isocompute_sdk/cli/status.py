@@ -47,10 +47,10 @@ def status(
 ) -> None:
     """Show each run's progress and where it runs: its GPUs, or its Slurm or Ray job and the state of that job.
 
-    For the folder of a study or campaign it also shows the best n so far with those about equal to it, what pilot, plan
-    and evaluations have cost, what is left of the budget, and the time left. --watch fits new measurements at most once
-    a minute and rewrites report.html in the folder, which an open browser reloads; without it only saved fits are used,
-    and nothing is written.
+    For the folder of a study or campaign it also shows the n predicted to be best with those about equal to it, what
+    pilot, plan and evaluations have cost, what is left of the budget, and the time left. --watch fits new measurements
+    at most once a minute and rewrites report.html in the folder, which an open browser reloads; without it only saved
+    fits are used, and nothing is written.
 
     --watch also reports collapse, drift, overfitting and other problems, each once. For logs of runs that were not
     started here it reports only these problems, waits for logs whose parent folder exists, and stops when no log has

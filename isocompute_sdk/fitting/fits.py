@@ -386,7 +386,7 @@ class Fits(Saved):
     ) -> tuple[tuple[int, ...], tuple[Array, Array, float | Array | None]]:
         """The shape asked for, and the places that a surface is asked for, flattened."""
         at, sizes = together(rollouts, group_size, problems_per_batch, self.reach)
-        return at.shape, (at.ravel(), sizes.ravel(), self._reachable(problems_per_batch))
+        return at.shape, (at.ravel(), sizes.ravel(), self.reachable(problems_per_batch))
 
     def for_problem_set(self, n_problems: int) -> Fits:
         """Fits that predict for another number of distinct training problems D.
@@ -479,9 +479,10 @@ class Fits(Saved):
     def reachable_problems_per_batch(self, wanted: int | None) -> float | None:
         """`wanted`, moved to at most an octave outside the levels that were run. None if either is unknown."""
         check_problems(wanted)
-        return cast("float | None", self._reachable(wanted))
+        return cast("float | None", self.reachable(wanted))
 
-    def _reachable(self, wanted: int | Sequence[float] | None) -> float | Array | None:
+    def reachable(self, wanted: npt.ArrayLike | None) -> float | Array | None:
+        """The same for one B_p or several."""
         if wanted is None or not (levels := self.problems_per_batch):
             return None
         reached = np.clip(np.asarray(wanted, dtype=float), levels[0] / 2, levels[-1] * 2)
@@ -574,7 +575,13 @@ class Fits(Saved):
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
 
-FITS = Document("fits", 3, Fits, remedy="To write them: isocompute fit RUNS --output FILE.")
+FITS = Document(
+    "fits",
+    3,
+    Fits,
+    remedy="To write them: isocompute fit RUNS --output FILE. "
+    "For another budget of a saved plan: isocompute report PLAN --budget C.",
+)
 
 
 class UnknownMetricError(FitError, KeyError):

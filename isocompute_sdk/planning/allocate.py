@@ -335,7 +335,7 @@ def resolve(basis: Basis, request: Request, pricing: Pricing | None = None) -> R
     by_law = LawPreference(fits, _law(fits, fixed), request.mode, pricing) if fits.surface is None else None
     can_predict = bool(fits.curves) and (None in (basis.model, fits.model) or same_model(basis.model, fits.model))
     throughput, counts = pricing.throughput, sorted(basis.hardware.gpu_counts)
-    scales = throughput is not None and throughput.gpu_exponent is not None
+    scales = throughput is not None and None not in (throughput.gpu_exponent, throughput.gpus)
     given = scales and "gpus" in basis.hardware.model_fields_set and (pricing.timed or len(counts) == 1)
     return Resolved(request, limits, by_law, fits, can_predict, (*counts,) if given else (None,))
 

@@ -118,10 +118,9 @@ class Basis:
         given = self.throughput
         counts = self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
         stated = [budget.gpus] if budget.gpus is not None else list(counts)
-        if given is not None and given.is_stated_without("gpus") and stated:
-            given = given.replace(gpus=stated[0])
-        if budget.timed and budget.gpus is not None and given is not None and given.rollouts_per_second is not None:
-            given.at_gpus(budget.gpus)  # Raises if nothing says how fast so many are.
+        if given is not None and given.rollouts_per_second is not None and stated:
+            # It raises if nothing says how fast so many are.
+            given = given.at_gpus(stated[0]) if given.on_any_gpus or (budget.timed and budget.gpus) else given
         if self.fits.table is not None:
             from isocompute_sdk.timing.measuring import complete
 

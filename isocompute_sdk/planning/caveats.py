@@ -303,11 +303,13 @@ def speed(
     if seen is None:
         return
     if stated is None or stated.rollouts_per_second is None:
+        unknown = throughput.gpus is None or seen.gpus_assumed
+        on = "their GPUs, whose number nothing says" if unknown else counted(throughput.gpus or 0, "GPU")
         yield Note(
             "speed-from-runs",
             "info",
             f"Hours are taken from your runs: {throughput.step_overhead_seconds:,.3g} s per update and "
-            f"{throughput.rate:,.3g} rollouts/s on {counted(throughput.gpus, 'GPU')}. Give "
+            f"{throughput.rate:,.3g} rollouts/s on {on}. Give "
             "--rollouts-per-second and --step-overhead-seconds if other machines train the plan.",
             {"rollouts_per_second": throughput.rate, "gpus": throughput.gpus},
         )

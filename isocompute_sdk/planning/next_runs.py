@@ -31,7 +31,7 @@ from isocompute_sdk.tolerances import Tolerances
 Share = Annotated[float, Field(ge=0, le=1)]
 NONE_WORTH_IT = "none is worth its cost"
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
-"""Costs of candidate runs, as shares of the budget."""
+"""Of the budget left, and of the hours to its deadline, that candidate runs take."""
 MIN_STEPS = 30
 """Fewest update steps of a new run: shorter ones hardly leave their warm-up and show little of the rise."""
 MIN_ADDED = 8
@@ -210,14 +210,13 @@ def ask(question: Question, search: Search) -> NextRuns:
         return question.hardware.refusal(batch) is None and question.pricing.refusal(batch) is None
 
     pairs = [(n, bp) for bp in question.problems for n in sizes if takes(n * bp)]
-    amounts = [*(budget.available * FRACTIONS)]
     choices = Choices.of(
         surface,
         pairs,
-        np.array(question.pricing.steps_for(amounts, [n * bp for n, bp in pairs])),
+        np.array(question.pricing.steps_for(FRACTIONS.tolist(), [n * bp for n, bp in pairs])),
         question.min_update_steps,
-        budget.available,
         compute=compute,
+        reachable=fits.reachable,
         planned=question.planned_sizes,
         plan=question.plan,
     )
@@ -228,12 +227,10 @@ def ask(question: Question, search: Search) -> NextRuns:
     points = [int(np.count_nonzero(one.compute_T > 0)) for one in fits.surface_points or ()]
     evaluations = max(4, min(int(np.median(points)) if points else 20, 60))
     rng = np.random.default_rng(0 if search.rng is None else search.rng)
-    outlook = Outlook(surface, choices, rng, compute, evaluations)
+    outlook = Outlook(surface, choices, rng, compute, evaluations, fits.reachable)
     largest, ran, going = max(*fits.group_sizes, MAX_SIZE), runs_of(fits), search.going
     made = [
-        replace(run, update_steps=end, cost=question.trials.added(run.rollouts_per_batch, run.begins, end))
-        for run in ran
-        if run.continues and (end := going.get(run.continues)) is not None
+        _to(run, end, question.trials) for run in ran if run.continues and (end := going.get(run.continues)) is not None
     ]
     asked = [
         trial
@@ -287,25 +284,31 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
 
 
 def _candidates(sizes: Sequence[int], ran: Sequence[Trial], question: Question, most: float | None) -> list[Trial]:
-    """New runs, second seeds and continuations, at costs that are shares of the budget."""
-    budget = question.pricing.budget.available
-    amounts = sorted({min(share * budget, math.inf if most is None else most) for share in SHARES})
+    """New runs, second seeds and continuations, at shares of what is left."""
+    largest = math.inf if most is None else most / question.pricing.available
+    shares = sorted({min(share, largest) for share in SHARES})
     fewest = max(question.min_update_steps, MIN_STEPS)
     trials: list[Trial] = []
     for bp in question.problems:
         for n in sizes:
             seed = 1 + max((one.seed for one in ran if (one.group_size, one.problems_per_batch) == (n, bp)), default=-1)
-            trials += _lengths(Trial(n, bp, 0, seed, 0.0), amounts, question, fewest)
+            trials += _lengths(Trial(n, bp, 0, seed, 0.0), shares, question, fewest)
     for one in ran:
         if one.continues is not None:
-            trials += _lengths(one, amounts, question, MIN_ADDED)
+            trials += _lengths(one, shares, question, MIN_ADDED)
     return trials
 
 
-def _lengths(run: Trial, amounts: Sequence[float], question: Question, min_steps: int) -> list[Trial]:
-    """The run from where it is, for each amount that pays for enough steps."""
-    found = question.trials.lengths(run.group_size * run.problems_per_batch, run.begins, amounts, min_steps)
-    return [replace(run, update_steps=steps, cost=cost) for steps, cost in found.items()]
+def _lengths(run: Trial, shares: Sequence[float], question: Question, min_steps: int) -> list[Trial]:
+    """The run from where it is, for each share that pays for enough steps."""
+    found = question.trials.lengths(run.rollouts_per_batch, run.begins, shares, min_steps)
+    return [_to(run, steps, question.trials) for steps in found]
+
+
+def _to(run: Trial, steps: int, pricing: Pricing) -> Trial:
+    """The run from where it is up to so many steps."""
+    way = run.rollouts_per_batch, run.begins, steps
+    return replace(run, update_steps=steps, cost=pricing.added(*way), share=pricing.share(*way))
 
 
 @dataclass(frozen=True)
@@ -341,7 +344,7 @@ def _chosen(outlook: Outlook, trials: Sequence[Trial], search: Search, made: Seq
         top = float(saving_E.max())
         if top <= floor:
             break
-        per_cost_E = np.where(saving_E >= NEAR_BEST * top, saving_E / np.array([t.cost for t in asked]), -np.inf)
+        per_cost_E = np.where(saving_E >= NEAR_BEST * top, saving_E / np.array([t.share for t in asked]), -np.inf)
         best = int(np.argmax(per_cost_E))
         picks.append(_Pick(asked[best], float(saving_E[best]), worths[best]))
         saved, index = worths[best].saving, able[best]
@@ -375,7 +378,7 @@ def advised(trial: Trial, pricing: Pricing, saves: float, settles: str) -> NextR
         group_size=trial.group_size,
         problems_per_batch=trial.problems_per_batch,
         update_steps=trial.update_steps,
-        every_steps=pricing.every_steps(trial.rollouts_per_batch, trial.update_steps),
+        every_steps=pricing.every_steps(trial.rollouts_per_batch, trial.update_steps - trial.begins),
         seed=trial.seed,
         continues=trial.continues,
         cost=float(trial.cost),

@@ -170,17 +170,15 @@ def design_pilot(
     """
     bp, generator, budget = problems_per_batch, np.random.default_rng(0 if rng is None else rng), pricing.budget
     # Rollouts that the budget buys at a middling batch.
-    target = float(max(pricing.most_steps(pricing.unit, pricing.available, 32 * bp), 1) * 32 * bp)
+    target = float(max(pricing.affordable_steps(32 * bp)[0], 1) * 32 * bp)
     surface = prior_surface(target, bp, generator)
     powers = [int(2**k) for k in surface.layout.knots_K]
     untimed = [refused for n in powers if (refused := pricing.refusal(n * bp)) is not None]
     if len(untimed) >= len(powers) - 1:
         raise PlanError(f"a pilot compares several n, and {untimed[-1]}", MORE_BATCHES)
     sizes = [n for n in powers if hardware.refusal(n * bp) is None and pricing.refusal(n * bp) is None]
-    amounts = [*(pricing.available * FRACTIONS)]
-    pairs, batches = [(n, bp) for n in sizes], [n * bp for n in sizes]
-    steps = np.array([[pricing.most_steps(pricing.unit, part, batch) for part in amounts] for batch in batches])
-    choices = Choices.of(surface, pairs, steps, min_update_steps, pricing.available, from_trials=True)
+    steps = np.array(pricing.steps_for(FRACTIONS.tolist(), [n * bp for n in sizes]))
+    choices = Choices.of(surface, [(n, bp) for n in sizes], steps, min_update_steps, from_trials=True)
     if choices is None:
         raise PlanError(
             f"a budget of {amount_text(budget.amount, budget.unit)} does not pay for "
@@ -191,7 +189,7 @@ def design_pilot(
     able = sorted(n for n in choices.group_size_J.tolist() if n <= MAX_SIZE)
     sets: dict[float, tuple[Trial, ...]] = {}
     for min_steps, levels in SHORTER:
-        sets = {share: _round(able, bp, share * pricing.available, pricing, min_steps, levels) for share in shares}
+        sets = {share: _round(able, bp, share, pricing, min_steps, levels) for share in shares}
         if any(sets.values()):
             break
     saved = {share: outlook.saving(trials) if trials else 0.0 for share, trials in sets.items()}
@@ -240,16 +238,16 @@ def _first_round(
 
 
 def _round(
-    sizes: Sequence[int], bp: int, amount: float, pricing: Pricing, min_steps: int, min_levels: int
+    sizes: Sequence[int], bp: int, share: float, pricing: Pricing, min_steps: int, min_levels: int
 ) -> tuple[Trial, ...]:
-    """Runs of group sizes two octaves apart, from the largest that this amount pays for down."""
+    """Runs of group sizes two octaves apart, one after the other, from the largest that this share pays for down."""
     for top in range(len(sizes) - 1, -1, -1):
         for spacing in (2, 1):
             chosen = sizes[top::-spacing][:MAX_LEVELS][::-1]
             weight = np.array(chosen, dtype=float) ** LEAN
-            parts = (amount * weight / weight.sum()).tolist()
-            steps = [pricing.most_steps(pricing.unit, part, n * bp) for n, part in zip(chosen, parts, strict=True)]
+            parts = (share * weight / weight.sum()).tolist()
+            steps = [pricing.steps_for([part], [n * bp])[0][0] for n, part in zip(chosen, parts, strict=True)]
             if len(chosen) >= min_levels and min(steps) >= min_steps:
                 pairs = zip(chosen, steps, strict=True)
-                return tuple(Trial(n, bp, m, 0, pricing.cost(n * bp, m)) for n, m in pairs)
+                return tuple(Trial(n, bp, m, 0, pricing.cost(n * bp, m), pricing.share(n * bp, 0, m)) for n, m in pairs)
     return ()

@@ -159,9 +159,11 @@ class Plan(Sized, Saved):
         return 1.0 - self.cost / self.budget.available
 
     @property
-    def gpus(self) -> int:
-        """GPUs that the run occupies."""
-        return self.throughput.gpus if self.throughput is not None else max(self.hardware.gpu_counts)
+    def gpus(self) -> int | None:
+        """GPUs that the run occupies; None if nobody said."""
+        if self.throughput is not None and self.throughput.gpus is not None:
+            return self.throughput.gpus
+        return max(self.hardware.gpu_counts) if "gpus" in self.hardware.model_fields_set else self.budget.gpus
 
     @property
     def wall_hours(self) -> float | None:
@@ -195,15 +197,18 @@ class Plan(Sized, Saved):
         return float(self.costs["tokens"] if in_tokens else self.rollouts)
 
     @property
-    def gpus_assumed(self) -> bool:
-        """Whether nobody said how many GPUs there are: neither the throughput, the hardware nor the budget."""
-        stated = self.throughput, self.hardware, self.budget
-        return all(one is None or "gpus" not in one.model_fields_set for one in stated)
-
-    @property
-    def overhead_assumed(self) -> bool:
-        """Whether seconds are in proportion to rollouts because nobody said what a step costs besides."""
-        return self.throughput is not None and self.throughput.is_stated_without("step_overhead_seconds")
+    def assumed_of_time(self) -> tuple[tuple[str, str], ...]:
+        """What its hours assume because nobody said it, each with what says it, as options."""
+        speed, found = self.throughput, list[tuple[str, str]]()
+        if speed is None or self.wall_hours is None:
+            return ()
+        if speed.measured is not None and (speed.gpus is None or speed.measured.gpus_assumed):
+            same = "as many GPUs as the runs had"
+            what = same if speed.gpus is None else f"the runs had {counted(speed.gpus, 'GPU')} too"
+            found.append((what, "--set gpus=NUMBER (set=) or a column gpus"))
+        if speed.is_stated_without("step_overhead_seconds"):
+            found.append(("seconds in proportion to rollouts", "--step-overhead-seconds"))
+        return tuple(found)
 
     @property
     def gains_nothing(self) -> bool:
@@ -335,7 +340,7 @@ VERDICTS = {
 ALTERNATIVES = {
     "near-tie": "about equal",
     "close": "close",
-    "on-grid": "best of those that were run",
+    "on-grid": "best up to the largest that was run",
     "beyond-grid": "predicted better, never run",
     "best-by-curves": "best by the curves alone",
     "next-power-of-two": "next power of two",
@@ -548,12 +553,12 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     if plan.wall_hours is None:
         return []
     units = [unit for unit in UNITS if unit in plan.costs]
-    together = [f"{amount_text(plan.wall_hours, 'wall_hours')} on {counted(plan.gpus, 'GPU')}"]
-    assumed = ["--gpus (hardware=)"] * plan.gpus_assumed
-    assumed += ["in proportion to rollouts: --step-overhead-seconds"] * plan.overhead_assumed
-    if assumed:
-        together[0] += f" (assumed: {'; '.join(assumed)})"
-    evaluations = amount_text(plan.breakdown["evaluation"]["gpu_hours"], "gpu_hours")
+    gpus = None if plan.throughput is None else plan.throughput.gpus
+    together = [amount_text(plan.wall_hours, "wall_hours") + ("" if gpus is None else f" on {counted(gpus, 'GPU')}")]
+    if assumed := plan.assumed_of_time:
+        together[0] += f" (assumed: {'; '.join(f'{what}: {remedy}' for what, remedy in assumed)})"
+    of, unit = plan.breakdown["evaluation"], "wall_hours" if gpus is None else "gpu_hours"
+    evaluations = amount_text(of[unit], unit)
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
     return [("in total", f"{text}; evaluations ({evaluations}) included")]
 

@@ -139,9 +139,7 @@ class Pricing:
         needs = ["rollouts_per_second"] if budget.timed else []
         needs += {"tokens": ["tokens_per_rollout"], "usd": ["usd_per_gpu_hour"]}.get(budget.unit, [])
         missing = [name for name in needs if throughput is None or getattr(throughput, name) is None]
-        if budget.unit in ("gpu_hours", "usd") and budget.gpus is None:
-            said = throughput is not None and (throughput.measured or "gpus" in throughput.model_fields_set)
-            missing += [] if said else ["gpus"]
+        missing += ["gpus"] if budget.unit in ("gpu_hours", "usd") and self.gpus is None else []
         if not missing:
             return
         speed = "rollouts_per_second" in missing
@@ -162,6 +160,11 @@ class Pricing:
     def available(self) -> float:
         """What the budget leaves for the planned run, in that unit."""
         return self.budget.available
+
+    @cached_property
+    def gpus(self) -> int | None:
+        """GPUs that the run occupies; None if unknown."""
+        return self.budget.gpus if self.throughput is None else self.throughput.gpus or self.budget.gpus
 
     def at_gpus(self, gpus: int) -> Pricing:
         """Pricing with another number of GPUs."""
@@ -254,32 +257,38 @@ class Pricing:
 
     def added(self, rollouts_per_batch: int, begins: int, steps: int) -> float:
         """Cost of going on with a run up to so many steps."""
-        spent = self.cost(rollouts_per_batch, begins) if begins else 0.0
-        return self.cost(rollouts_per_batch, steps) - spent
+        return self._added_in(self.unit, rollouts_per_batch, begins, steps)
 
-    def lengths(
-        self, rollouts_per_batch: int, begins: int, amounts: Sequence[float], min_steps: int
-    ) -> dict[int, float]:
-        """Update steps at the end of a run and what is added, for each amount that pays for `min_steps` more."""
-        found = dict[int, float]()
-        one = max(self.added(rollouts_per_batch, begins, begins + min_steps), 1e-12) / min_steps
-        for amount in amounts:
-            steps = begins + math.floor(amount / one)
-            cost = self.added(rollouts_per_batch, begins, steps)
-            while steps > begins and cost > amount * (1 + 1e-9):
+    def _added_in(self, unit: str, rollouts_per_batch: int, begins: int, steps: int) -> float:
+        spent = self.cost_in(unit, rollouts_per_batch, begins) if begins else 0.0
+        return self.cost_in(unit, rollouts_per_batch, steps) - spent
+
+    def share(self, rollouts_per_batch: int, begins: int, steps: int) -> float:
+        """The same as a share of the budget left or of the hours to the deadline, whichever is larger."""
+        share = self.added(rollouts_per_batch, begins, steps) / self.available
+        if self.deadline is None:
+            return share
+        return max(share, self._added_in("wall_hours", rollouts_per_batch, begins, steps) / self.deadline)
+
+    def lengths(self, rollouts_per_batch: int, begins: int, shares: Sequence[float], min_steps: int) -> list[int]:
+        """Update steps at the end of a run, for each share of what is left that pays for `min_steps` more."""
+        found = list[int]()
+        one = max(self.share(rollouts_per_batch, begins, begins + min_steps), 1e-12) / min_steps
+        for share in shares:
+            steps = begins + math.floor(share / one)
+            while steps > begins and self.share(rollouts_per_batch, begins, steps) > share * (1 + 1e-9):
                 steps -= max(1, (steps - begins) // 50)
-                cost = self.added(rollouts_per_batch, begins, steps)
             if steps - begins >= min_steps:
-                found[steps] = cost
+                found.append(steps)
         return found
 
-    def steps_for(self, amounts: Sequence[float], batches: Sequence[int]) -> list[list[int]]:
-        """Update steps that each amount buys of each batch, within the deadline; by batch, then amount."""
-        bought = [[self.most_steps(self.unit, amount, batch) for amount in amounts] for batch in batches]
-        if self.deadline is None:
-            return bought
-        ends = [self.most_steps("wall_hours", self.deadline, batch) for batch in batches]
-        return [[min(steps, end) for steps in row] for row, end in zip(bought, ends, strict=True)]
+    def steps_for(self, shares: Sequence[float], batches: Sequence[int]) -> list[list[int]]:
+        """Update steps of each batch within each share of the budget left and of the hours to the deadline."""
+        limits = {self.unit: self.available} | ({} if self.deadline is None else {"wall_hours": self.deadline})
+        return [
+            [min(self.most_steps(unit, share * most, batch) for unit, most in limits.items()) for share in shares]
+            for batch in batches
+        ]
 
     def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
         """Whether so many steps fit budget and deadline."""
@@ -326,14 +335,16 @@ class Pricing:
         tokens = ["tokens"] if throughput.tokens_per_rollout is not None else []
         if throughput.rollouts_per_second is None:
             return ["rollouts", *tokens]
-        return ["rollouts", "wall_hours", "gpu_hours", *tokens, *(["usd"] if throughput.usd_per_gpu_hour else [])]
+        by_gpus = ["gpu_hours"] if self.gpus is not None else []
+        usd = ["usd"] if by_gpus and throughput.usd_per_gpu_hour else []
+        return ["rollouts", "wall_hours", *by_gpus, *tokens, *usd]
 
     def _of_hours(self, unit: str, wall_hours: float) -> float:
-        throughput = self._throughput()
         if unit == "wall_hours":
             return float(wall_hours)
-        gpu_hours = throughput.gpus * wall_hours
-        return float(gpu_hours if unit == "gpu_hours" else throughput.price() * gpu_hours)
+        assert self.gpus is not None, "without them neither unit is known"
+        gpu_hours = self.gpus * wall_hours
+        return float(gpu_hours if unit == "gpu_hours" else self._throughput().price() * gpu_hours)
 
     def most_steps(self, unit: str, amount: float, rollouts_per_batch: int) -> int:
         """Most steps that cost at most the amount: a bracket around the proportional guess, then bisection."""

@@ -20,7 +20,7 @@ from isocompute_sdk.planning import caveats
 from isocompute_sdk.planning.allocate import Options, Request
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.decide import decide, unjudged
-from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan
+from isocompute_sdk.planning.plan import GIVEN_FIELDS, Plan, limits
 from isocompute_sdk.planning.plan_parts import Gain, Worth
 from isocompute_sdk.planning.pricing import amount_text
 from isocompute_sdk.planning.verdict import OTHERWISE, worth_of
@@ -199,6 +199,8 @@ class BudgetFor(Answer):
     """False if the fits give no intervals."""
     reached: Reached | None = None
     """The best checkpoint of the runs so far, if it reached the reward, or as much as `largest_reward_high`."""
+    limits: str = ""
+    """Limits that were asked for, what they cost, and the plan without them; empty without any."""
     bet: float | None = None
     """`largest`, if its plan may reach the reward and is predicted to gain enough over the best run; else None."""
 
@@ -228,6 +230,8 @@ class BudgetFor(Answer):
         if self.plan is not None:
             p = self.plan
             lines.append(f"plan          {p.sizes}: {p.rollouts:,} rollouts, predicted {p.predicted_reward:.3f}")
+        if self.limits:
+            lines.append(f"your limits   {self.limits}")
         return lines
 
     @property
@@ -297,6 +301,8 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
     if plans.like.unit in ("rollouts", "tokens"):
         found = {i: None if amount is None else float(math.ceil(amount)) for i, amount in found.items()}
     plan = None if found[0] is None else plans.predicted(found[0])
+    limited = plans.predicted(most) if plan is None else plan
+    without = limited.unlimited
     gain = 0.0 if best is None else Gain(best, at_most[0] - best.reward, None, None).shown
     return BudgetFor(
         metric=fits.metric,
@@ -313,6 +319,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         largest_reward=at_most[0],
         largest_reward_high=high_most,
         has_interval=has_interval,
+        limits="" if without is None else "{}: {} against {}".format(*limits(limited, without)),
         bet=most if high_most >= reward and (best is None or gain >= fits.tolerances.small) else None,
         reached=best if best is not None and best.reward >= min(reward, high_most) else None,
     )

@@ -260,7 +260,7 @@ def replan(
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = (reached + left) / reached
     # Further than a run is forecast, going on and a new run cannot be compared.
-    new_run = _new_run(basis, budget, level) if factor <= FURTHEST else None
+    new_run, is_approved = _new_run(basis, budget, level) if factor <= FURTHEST else (None, False)
     live, known = in_sweep(live, fits)
     asked = float(np.clip(factor, 1.05, FURTHEST))
     forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, rng=rng)
@@ -269,6 +269,7 @@ def replan(
     )
     if new_run is not None and forecast.rises:
         options.append(new_run)
+    followed = [one for one in options if one is not new_run or is_approved]
     best, keep = fits.best_reached, forecast.card.keep
     other = None if best is None or best.run_id in (None, series.run_id) else best
     on_disk = keep.path is not None
@@ -289,7 +290,7 @@ def replan(
         newest=next((str(one.loadable) for one in reversed(checkpoints) if one.loadable is not None), None),
         salvageable=keep.rollouts if on_disk else 0.0,
         options=tuple(sorted(options, key=lambda one: -one.reward)),
-        follow=_followed(forecast, options, other, fits.tolerances.equal),
+        follow=_followed(forecast, followed, other, fits.tolerances.equal),
         best=other,
         forecast=replace(forecast, notes=()),
         level=level,
@@ -299,20 +300,20 @@ def replan(
     )
 
 
-def _new_run(basis: Basis, budget: Budget, level: float) -> Option | None:
+def _new_run(basis: Basis, budget: Budget, level: float) -> tuple[Option | None, bool]:
     """A new run by the plan for what is left, where the fits compare n and it gains over the runs so far.
 
-    None too where its recipe must change.
+    None too where its recipe must change. Beside it whether that plan is approved, in part or as a whole.
     """
     fits = basis.fits
     if fits.surface is None or len(fits.group_sizes) < 2:
-        return None
+        return None, False
     try:
         plan = decide(basis, Request(budget))
     except PlanError:
-        return None
+        return None, False
     if trouble_of(fits, plan.group_size) or plan.gains_nothing or plan.approval is None:
-        return None
+        return None, False
     at = fits.predict(plan.compute, plan.group_size, plan.problems_per_batch, level)
     sizes = (plan.group_size, plan.problems_per_batch, plan.update_steps)
     title = "n = {}, B_p = {}, {:,} updates from the base model".format(*sizes)
@@ -320,7 +321,8 @@ def _new_run(basis: Basis, budget: Budget, level: float) -> Option | None:
     seen = plan.group_size in fits.group_sizes and (plan.extrapolation or 0.0) <= 1.0
     basis_of: Evidence = "seen-in-your-data" if seen else "beyond-your-data"
     reward = float(at.mean), float(at.low), float(at.high)
-    return Option("new-run", title, basis_of, why, None, {}, *sizes, plan.rollouts, *reward)
+    option = Option("new-run", title, basis_of, why, None, {}, *sizes, plan.rollouts, *reward)
+    return option, plan.approval.kind != "do-not"
 
 
 def _options(

@@ -44,9 +44,19 @@ class Trial(Sized):
     seed: int
     cost: float
     """In the budget's unit."""
+    share: float = 0.0
+    """Of what is left (`Pricing.share`)."""
     continues: str | None = None
     begins: int = 0
     """Update steps that the continued run has already."""
+
+
+Problems = float | Array | None
+
+
+def alone(problems_Q: Array) -> Problems:
+    """B_p as it is."""
+    return problems_Q
 
 
 def runs_of(fits: Fits) -> list[Trial]:
@@ -61,7 +71,7 @@ def runs_of(fits: Fits) -> list[Trial]:
             if bp is not None and (n, bp) in fits.curves and rollouts > 0:
                 known = named.get(run_id)
                 steps = max(1, round(rollouts / (n * bp)), 0 if known is None else known.begins)
-                named[run_id] = Trial(n, bp, steps, seed or 0, 0.0, run_id, steps)
+                named[run_id] = Trial(n, bp, steps, seed or 0, 0.0, continues=run_id, begins=steps)
         if named:
             return sorted(named.values(), key=lambda one: one.continues or "")
     known = {key: curve.last_compute for key, curve in fits.curves.items()}
@@ -78,8 +88,6 @@ class Choices:
     """At each of `FRACTIONS` of the budget."""
     planned_J: npt.NDArray[np.bool_]
     """Whether a plan may choose it without further runs."""
-    budget: float
-    """What is left to spend."""
     span: float
     """Width of the metric's range."""
     plan: int | None = None
@@ -95,9 +103,9 @@ class Choices:
         pairs: Sequence[tuple[int, int]],
         steps_JF: npt.NDArray[np.int64],
         least: int,
-        budget: float,
         *,
         compute: Callable[[float], float] = float,
+        reachable: Callable[[Array], Problems] = alone,
         planned: Collection[int] | None = None,
         plan: tuple[int, int] | None = None,
         from_trials: bool = False,
@@ -113,8 +121,8 @@ class Choices:
         sizes_J, problems_J = np.array(kept, dtype=np.int64).T
         rollouts_JF = np.maximum(steps_JF, 1) * (sizes_J * problems_J)[:, None]
         spent = np.array([compute(float(one)) for one in rollouts_JF.ravel()])
-        places = (np.repeat(one_J.astype(float), len(FRACTIONS)) for one_J in (sizes_J, problems_J))
-        reward_DJF = surface.draws(spent, *places).reshape(-1, *steps_JF.shape)
+        sizes_JF, problems_JF = (np.repeat(one_J.astype(float), len(FRACTIONS)) for one_J in (sizes_J, problems_J))
+        reward_DJF = surface.draws(spent, sizes_JF, reachable(problems_JF)).reshape(-1, *steps_JF.shape)
         # What is too little for a plan leaves the base model.
         reward_DJF = np.where(steps_JF >= least, reward_DJF, surface.parameters_DP[:, :1, None])
         planned_J = np.isin(sizes_J, sizes_J if planned is None else list(planned))
@@ -123,7 +131,6 @@ class Choices:
             problems_J,
             reward_DJF.transpose(2, 0, 1),
             planned_J if planned_J.any() else np.ones(len(kept), dtype=bool),
-            budget,
             surface.layout.top - surface.layout.floor,
             kept.index(plan) if plan in kept else None,
             from_trials,
@@ -134,14 +141,14 @@ class Choices:
         """Rewards with the whole budget."""
         return self.reward_FDJ[-1]
 
-    def rewards_after(self, cost_E: Array, kept_EJ: Array) -> Array:
-        """Rewards with what E sets of trials leave of the budget, shape (E, D, J).
+    def rewards_after(self, share_E: Array, kept_EJ: Array) -> Array:
+        """Rewards with what E sets of trials leave, shape (E, D, J).
 
         Args:
-            cost_E: cost of each set.
+            share_E: share that each set takes.
             kept_EJ: what of that is no loss, since the choice continues a trial run.
         """
-        left_EJ = np.clip(1.0 - (cost_E[:, None] - kept_EJ) / self.budget, FRACTIONS[0], 1.0)
+        left_EJ = np.clip(1.0 - (share_E[:, None] - kept_EJ), FRACTIONS[0], 1.0)
         upper_EJ = np.clip(np.searchsorted(FRACTIONS, left_EJ), 1, len(FRACTIONS) - 1)
         weight_EJ = (left_EJ - FRACTIONS[upper_EJ - 1]) / (FRACTIONS[upper_EJ] - FRACTIONS[upper_EJ - 1])
         at_J = np.arange(left_EJ.shape[1])
@@ -182,6 +189,7 @@ class Outlook:
         choices: what the budget decides between.
         rng: the randomness of simulated evaluations: the same for every trial, so that trials are compared in pairs.
         compute: rollouts on the surface's axis.
+        reachable: B_p as the surface is asked for it.
         evaluations: evaluations of a trial run.
     """
 
@@ -192,11 +200,13 @@ class Outlook:
         rng: np.random.Generator,
         compute: Callable[[float], float] = float,
         evaluations: int = EVALUATIONS,
+        reachable: Callable[[Array], Problems] = alone,
     ) -> None:
         self.surface = surface
         self.choices = choices
         self.compute = compute
         self.evaluations = evaluations
+        self.reachable = reachable
         self._rng = rng
         self._noise: list[Array] = []
         self.best_D = choices.reward_DJ.max(axis=1)
@@ -231,7 +241,8 @@ class Outlook:
         problems_EQ = np.repeat([[float(t.problems_per_batch)] for t in trials], len(POINTS), axis=1)
 
         def drawn(compute_EQ: Array) -> Array:
-            flat = self.surface.draws(compute_EQ.ravel(), size_EQ.ravel(), problems_EQ.ravel(), at=True)
+            problems = self.reachable(problems_EQ.ravel())
+            flat = self.surface.draws(compute_EQ.ravel(), size_EQ.ravel(), problems, at=True)
             return flat.reshape(len(flat), *compute_EQ.shape).transpose(1, 0, 2)
 
         reward_EDQ = drawn(at_EQ)
@@ -278,9 +289,9 @@ class Outlook:
         """
         choices = self.choices
         reward_EDQ, noise_EQQ = _joined(before, shown)
-        cost_E = np.array([t.cost for t in trials]) + sum(t.cost for t in beside)
+        share_E = np.array([t.share for t in trials]) + sum(t.share for t in beside)
         kept_EJ = np.stack([self._kept([*beside, t]) for t in trials])
-        target_EDJ = choices.rewards_after(cost_E, kept_EJ)
+        target_EDJ = choices.rewards_after(share_E, kept_EJ)
         allowed_EJ = np.stack([choices.allowed([*beside, t]) for t in trials])
         without_E = np.array([self._planned(allowed) for allowed in allowed_EJ])
         # Levels that all choices share cancel: what is regressed is by how much each differs from the plan.
@@ -331,13 +342,13 @@ class Outlook:
         return np.stack(self._noise[:width], axis=1)
 
     def _kept(self, trials: Sequence[Trial]) -> Array:
-        """Cost of the longest trial at each choice, which is no loss if that trial is continued."""
+        """Share of the longest trial at each choice, which is no loss if that trial is continued."""
         kept_J = np.zeros(len(self.choices.group_size_J))
         for trial in trials:
             same = (self.choices.group_size_J == trial.group_size) & (
                 self.choices.problems_J == trial.problems_per_batch
             )
-            kept_J[same] = np.maximum(kept_J[same], trial.cost)
+            kept_J[same] = np.maximum(kept_J[same], trial.share)
         return kept_J
 
 
@@ -404,7 +415,7 @@ def prospects(
     left = list(dict.fromkeys([*going, *ended]))
     able = set(left) - early
     size_J, problems_J = np.array(left, dtype=float).T
-    reward_DJ = fits.surface.draws(np.full(len(left), float(budget)), size_J, problems_J)
+    reward_DJ = fits.surface.draws(np.full(len(left), float(budget)), size_J, fits.reachable(problems_J))
     tied = TIED * (fits.surface.layout.top - fits.surface.layout.floor)
     dropped: dict[tuple[int, int], float] = {}
     while True:

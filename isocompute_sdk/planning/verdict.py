@@ -120,7 +120,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     if odds.above_ahead >= ABOVE or not grid[here]:
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
         more = f"better by more than {equal:g} with probability {chance_text(odds.above_ahead)}"
-        sentence = f"n = {best} is best of those that were run; n = {2 * largest} is {more}"
+        among = "of those that were run" if best in fits.group_sizes else f"up to the largest that was run ({largest})"
+        sentence = f"n = {best} is best {among}; n = {2 * largest} is {more}"
         if not grid[here]:
             sentence = f"n = {n}, which was not run, is expected to beat n = {best} and the others; it is {more}"
         return Verdict(kind, sentence, doubts, lost), True

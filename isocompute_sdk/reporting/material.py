@@ -435,6 +435,7 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     planner = Planner.for_study(fits, study, plan.throughput)
     options: dict[str, Any] = {"n_problems": study.data.n_problems, **settings.plan, **asked.options}
     if asked.budget is not None:
-        # What came out was trained for another budget.
-        found, plan = replace(found, comparison=None), planner.allocate(asked.budget, **options)
+        # What came out was trained for another budget; until then its pilot counts.
+        budget = asked.budget if refitted else asked.budget.in_place_of(plan.budget)
+        found, plan = replace(found, comparison=None), planner.allocate(budget, **options)
     return replace(found, plan=plan, planner=planner, options=options)

@@ -97,8 +97,9 @@ class Budget(Spec):
     usd: Annotated[Amount | None, in_unit("US dollars")] = None
     """Money over the whole run, in US dollars."""
     deadline_hours: Annotated[Quantity | None, BeforeValidator(_deadline), in_unit("hours")] = None
-    """Wall-clock hours that the run may take, such as `36` or `3 days`. On a command line and in Python `Friday` or a
-    date is turned into the hours until then; in a file it would move. None: no deadline."""
+    """Wall-clock hours until the planned run ends, such as `36` or `3 days`; runs that are made first count. On a
+    command line and in Python `Friday` or a date is turned into the hours until then; in a file it would move. None: no
+    deadline."""
     gpus: Annotated[Count | None, in_unit("GPUs")] = None
     """GPUs on which it is spent; their name, as in `8xH100`, is not read: speed is given or measured. None: those of
     the `Hardware`."""

@@ -50,6 +50,8 @@ class Measurement(Spec):
     """Coverage of the intervals."""
     intervals: dict[str, tuple[float, float]] = Field(default_factory=dict[str, tuple[float, float]])
     """Interval of each fitted quantity, by field name of `Throughput`."""
+    gpus_assumed: bool = False
+    """Whether nothing says on how many GPUs these runs were, and those of the throughput are taken for theirs."""
     rate_is_limit: bool = False
     """Whether the rate may be more than twice that fitted, as seconds hardly grow with the batch."""
 
@@ -92,8 +94,9 @@ class Throughput(Spec):
     unknown, and budgets in hours or money cannot be used."""
     tokens_per_rollout: Annotated[Quantity | None, in_unit("tokens")] = None
     """Mean sampled tokens per rollout at the start of training. None: unknown, and budgets in tokens cannot be used."""
-    gpus: Annotated[Count, in_unit("GPUs")] = 1
-    """GPUs that the run occupies."""
+    gpus: Annotated[Count | None, in_unit("GPUs")] = None
+    """GPUs that the run occupies. None: unknown, as many as the speed is of; hours can be planned, GPU-hours and money
+    cannot."""
     usd_per_gpu_hour: Annotated[Quantity | None, in_unit("US dollars")] = None
     """Price of one GPU for one hour, in US dollars. None: unknown, and budgets in usd cannot be used."""
     latency_floor_seconds: Annotated[float, Number(ge=0), in_unit("seconds")] = 0.0
@@ -122,6 +125,12 @@ class Throughput(Spec):
     def is_stated_without(self, name: str) -> bool:
         """Whether it is a speed that somebody stated without the field of this name."""
         return self.measured is None and self.rollouts_per_second is not None and name not in self.model_fields_set
+
+    @property
+    def on_any_gpus(self) -> bool:
+        """Whether its number of GPUs is unknown or assumed, so that the speed is taken for that of any number."""
+        seen = self.measured
+        return self.gpus is None or (self.gpu_exponent is None and seen is not None and seen.gpus_assumed)
 
     @property
     def system_batch_size(self) -> float | None:
@@ -164,18 +173,25 @@ class Throughput(Spec):
         )
 
     def at_gpus(self, gpus: int) -> Throughput:
-        """The same machines with another number of GPUs.
+        """The same machines with another number of GPUs; a speed on an unknown number is taken for that of these.
 
         Raises:
             SpecError: `gpu_exponent` is None.
         """
         if gpus == self.gpus:
             return self
+        if self.gpus is None or self.on_any_gpus:
+            assumed = {} if self.measured is None else {"measured": self.measured.replace(gpus_assumed=True)}
+            return self.model_copy(update={"gpus": gpus, **assumed})
         if self.gpu_exponent is None:
             raise SpecError(
                 f"gpu_exponent is not known: speed is known only for gpus = {self.gpus}, not for {gpus}",
                 f"Plan with --gpus {self.gpus} and no other number in the budget, correct gpus if another was timed, "
                 "or add --gpu-exponent (gpu_exponent=): 1 for ideal scaling, or as measured at two numbers of GPUs.",
+            ).in_shell(
+                f"Plan with --gpus {self.gpus} and no other number in the budget, correct gpus if another was timed, "
+                "or add --gpu-exponent: 1 for ideal scaling, or as measured at two numbers of GPUs.",
+                ["--gpu-exponent NUMBER"],
             )
         factor = (gpus / self.gpus) ** self.gpu_exponent
         evaluation = self.evaluation_rollouts_per_second
@@ -217,7 +233,13 @@ class Throughput(Spec):
         return update_steps * self.step_seconds(rollouts_per_batch, length) / 3600.0
 
     def gpu_hours(self, rollouts_per_batch: float, update_steps: float) -> float:
-        """GPU-hours of M update steps of B rollouts."""
+        """GPU-hours of M update steps of B rollouts.
+
+        Raises:
+            SpecError: `gpus` is None.
+        """
+        if self.gpus is None:
+            raise SpecError("gpus is not known; GPU-hours and money need it", "Add --gpus (gpus=).")
         return self.gpus * self.wall_hours(rollouts_per_batch, update_steps)
 
     def usd(self, rollouts_per_batch: float, update_steps: float) -> float:
@@ -260,7 +282,7 @@ class Throughput(Spec):
         units: dict[str, tuple[str, str]] = {
             "step_overhead_seconds": ("overhead", "s per step"),
             "latency_floor_seconds": ("latency floor", "s per step, grows with responses"),
-            "rollouts_per_second": ("rate", f"rollouts/s on {counted(self.gpus, 'GPU')}"),
+            "rollouts_per_second": ("rate", "rollouts/s" + (f" on {counted(self.gpus, 'GPU')}" if self.gpus else "")),
         }
         lines: list[str] = []
         for name, (label, unit) in units.items() if self.rollouts_per_second is not None else ():

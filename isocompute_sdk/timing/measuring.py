@@ -6,13 +6,14 @@ non-negative least squares with relative weights:
     seconds = overhead + L floor + L B g^-e / rate,   g = GPUs relative to the first number of them
 
 with L the mean response length at that compute relative to the start. Floor and overhead are separated by logged
-sampling times, or by a changing L; otherwise both count as overhead.
+sampling times, or by a changing L; otherwise both count as overhead. If the runs do not show e, those on one number of
+GPUs are fitted alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,6 +99,8 @@ between runs."""
 LENGTHS_DIFFER = 1.3
 """Ratio of response lengths above which floor and overhead can be separated without sampling times."""
 EXPONENTS: Array = np.linspace(0.0, 1.5, 151)
+LARGEST_SPREAD = 0.5
+"""Width of the interval of the exponent above which it is unknown."""
 LARGEST_T = 1e3
 ROUNDING = 1e-6
 """Share of a step that is 0 but for rounding."""
@@ -130,20 +133,23 @@ def measure(
 
     Args:
         runs: runs on one kind of machine, best at batches at least 4x apart.
-        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 if none of them does.
+        gpus: GPUs of all runs, or by run id; {} if unknown. None: as the runs say, unknown if none of them does.
         seconds: metric with the seconds of a step. None: the first of those above.
         level: coverage of the intervals.
         usd_per_gpu_hour: price, stored in the result.
 
     Raises:
-        FitError: no times, or seconds that do not grow with a varying batch.
+        FitError: no times, seconds that do not grow with a varying batch, or GPU-seconds of an unknown number of GPUs.
     """
     timings = read_timings(runs, gpus, seconds)
     growth, scale, tokens = fit_lengths(timings)
     length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
-    exponent = _exponent(timings, length_S)
+    exponent = _exponent(timings, length_S, level)
+    if exponent is None:
+        timings = _on_one_number(timings)
+        length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
     reference = int(timings.gpus_S.min())
-    rate_S = (timings.gpus_S / reference) ** (1.0 if exponent is None else exponent)
+    rate_S = (timings.gpus_S / reference) ** (exponent or 0.0)
     fitted, spread, batches = _seconds_model(timings, length_S, rate_S, level)
     overhead, floor, slope = (fitted[name][0] for name in ("step_overhead_seconds", "latency_floor_seconds", "slope"))
     intervals = {name: (low, high) for name, (_, low, high) in fitted.items() if name != "slope" and high > 0}
@@ -153,7 +159,7 @@ def measure(
         step_overhead_seconds=overhead,
         rollouts_per_second=1.0 / slope,
         tokens_per_rollout=tokens,
-        gpus=reference,
+        gpus=reference if timings.gpus_known else None,
         usd_per_gpu_hour=usd_per_gpu_hour,
         latency_floor_seconds=floor,
         length_growth=growth,
@@ -175,49 +181,65 @@ def measure(
 
 
 def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | None) -> Throughput | None:
-    """What was not given, from what the runs logged; what a budget does not need only where the GPUs are known.
+    """What was not given, from what the runs logged; seconds that a budget does not need only where GPUs are known.
 
     Returns:
         The throughput; `given` where the runs add nothing.
 
     Raises:
-        FitError: a budget that needs seconds, with runs that log them on an unknown number of GPUs.
+        FitError: a budget that needs seconds, with runs that log GPU-seconds of an unknown number of GPUs.
+        SpecError: such a budget, on another number of GPUs than these runs tell.
     """
-    stated: dict[str, Any] = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
-    if budget.unit == "tokens" and not budget.timed:
+    found = given
+    if given is None or given.rollouts_per_second is None:
+        found = _logged(given, runs, budget, gpus)
+    if budget.unit == "tokens" and (found is None or found.tokens_per_rollout is None):
         tokens = mean_tokens(runs)
-        return given if tokens is None else Throughput.model_validate({"tokens_per_rollout": tokens, **stated})
+        found = found if tokens is None else (found or Throughput()).model_copy(update={"tokens_per_rollout": tokens})
+    return found
+
+
+def _logged(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | None) -> Throughput | None:
+    """The same, of the speed alone."""
+    stated: dict[str, Any] = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
     # The GPUs of a throughput without a speed are those to plan for, not those of the logged one.
     own = stated.pop("gpus", None)
     gpus = own if gpus is None else gpus
-    known = gpus_of(runs)
-    unknown = gpus is None and not known
-    if (given is not None and given.rollouts_per_second is not None) or (unknown and not budget.timed):
-        return given
     try:
-        speed = measure(runs, gpus=known or gpus or 1)
+        known = gpus_of(runs)
     except FitError:
         return given
-    if unknown:
-        priceless = budget.unit == "usd" and "usd_per_gpu_hour" not in stated
-        unpriced = ", and a budget in dollars needs the price of a GPU-hour" if priceless else ""
-        flags = ["--gpus", *["--usd-per-gpu-hour"] * priceless]
-        raise FitError(
-            f"these runs log their seconds per step, but not the number of GPUs{unpriced}",
-            f"Give Hardware(gpus=...){' and Throughput(usd_per_gpu_hour=...)' if priceless else ''}.",
-        ).in_shell(f"Add {' and '.join(flags)}.", [f"{flag} NUMBER" for flag in flags])
-    speed = speed.replace(**stated)
-    try:
-        return speed.at_gpus(gpus if known and gpus is not None else speed.gpus)
-    except SpecError:
-        if budget.timed:
-            raise
+    if not (known or gpus or budget.timed):
         return given
+    try:
+        speed = measure(runs, gpus=known or gpus or {}).replace(**stated)
+    except FitError:
+        if known or gpus or _seconds_of(runs) is not None:
+            return given
+        raise
+    if known and gpus is not None:
+        try:
+            return speed.at_gpus(gpus)
+        except SpecError:
+            if budget.timed:
+                raise
+            return given
+    return speed if known or gpus is None else speed.replace(gpus=None).at_gpus(gpus)
 
 
-def gpus_of(runs: RunSet) -> dict[str, int]:
-    """GPUs by run id; empty unless every run says its own."""
-    found = {run.run_id: run.gpus for run in runs.runs()}
+def gpus_of(runs: RunSet, seconds: str | None = None) -> dict[str, int]:
+    """GPUs of the runs that logged times, by run id; empty unless each of them says its own.
+
+    Args:
+        runs: evaluations and step metrics.
+        seconds: metric that holds the seconds of a step; None to look for one.
+
+    Raises:
+        FitError: no times.
+    """
+    _, steps = _steps(runs, seconds)
+    timed = {*steps["run_id"]}
+    found = {run.run_id: run.gpus for run in runs.runs() if run.run_id in timed}
     return {name: gpus for name, gpus in found.items() if gpus is not None and None not in found.values()}
 
 
@@ -349,19 +371,37 @@ def _means(
     return np.array(design, dtype=np.float64), np.array(value, dtype=np.float64)
 
 
-def _exponent(timings: Timings, length_S: Array) -> float | None:
-    """Exponent of the rate in GPUs with the smallest residual; None with a single number of GPUs."""
+def _exponent(timings: Timings, length_S: Array, level: float) -> float | None:
+    """Exponent of the rate in GPUs with the smallest residual.
+
+    None with a single number of GPUs, or if exponents far apart fit as well: each number had a batch of its own.
+    """
+    from scipy.special import stdtrit
+
     counts = np.unique(timings.gpus_S)
     if len(counts) < 2:
         return None
     batches = np.unique(timings.batch_S)
-    left: list[float] = []
+    lines: list[Line] = []
     for exponent in EXPONENTS:
         work_S = length_S * timings.batch_S / (timings.gpus_S / counts[0]) ** exponent
         columns = [work_S] if len(batches) == 1 else [np.ones(len(work_S)), work_S]
         means = _means(np.column_stack(columns), timings, _groups(timings, 3), timings.seconds_S)
-        left.append(relative_fit(*means).residual)
-    return float(EXPONENTS[int(np.argmin(left))])
+        lines.append(relative_fit(*means))
+    left, freedom = np.array([line.residual for line in lines]), lines[0].freedom - 1
+    times = LARGEST_T if freedom < 1 else float(stdtrit(freedom, (1 + level) / 2))
+    # A profile interval; exact times leave rounding alone.
+    as_good = EXPONENTS[left <= left.min() * (1 + times**2 / max(freedom, 1)) + ROUNDING**2]
+    return float(np.mean(as_good)) if np.ptp(as_good) <= LARGEST_SPREAD else None
+
+
+def _on_one_number(timings: Timings) -> Timings:
+    """Those on the number of GPUs with the most batches, then the most steps."""
+    kept_by_gpus = [timings.gpus_S == gpus for gpus in np.unique(timings.gpus_S)]
+    kept_S = max(kept_by_gpus, key=lambda k: (len(np.unique(timings.batch_S[k])), timings.steps_S[k].sum()))
+    return replace(
+        timings, **{f.name: getattr(timings, f.name)[kept_S] for f in fields(timings) if f.name[-2:] == "_S"}
+    )
 
 
 def _evaluation_rate(timings: Timings, floor: float, growth: float, scale: float) -> float | None:
@@ -383,6 +423,8 @@ class Timings:
     batch_S: Array
     """Rollouts per batch B."""
     gpus_S: Array
+    """1 where they are unknown."""
+    gpus_known: bool
     rollouts_S: Array
     """Compute C in the middle of the step."""
     seconds_S: Array
@@ -414,30 +456,23 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
 
     Args:
         runs: evaluations and step metrics.
-        gpus: GPUs of all runs, or by run id. None: as the runs say, 1 if none of them does.
+        gpus: as of `measure`.
         seconds: metric that holds the seconds of a step; None to look for one.
     """
     import polars as pl
 
-    if not hasattr(runs, "to_polars"):
-        raise FitError(f"runs: received {runs!r:.60}; accepted: a RunSet", "Make one first: RunSet.read(...).")
-    if gpus is None:
-        gpus = {run.run_id: run.gpus for run in runs.runs() if run.gpus is not None} or 1
     sizes: list[object] = [*gpus.values()] if isinstance(gpus, Mapping) else [gpus]
-    if any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
+    if gpus is not None and any(not isinstance(size, int | np.integer) or size < 1 for size in sizes):
         raise FitError(f"gpus = {gpus!r}; accepted: whole numbers, 1 or more", "Give the GPUs of each run.")
-    table = runs.to_polars()
-    name = seconds if seconds is not None else next(iter(names_of(STEP_SECONDS, runs.metrics)), None)
-    if name is not None and name not in runs.metrics:
+    name, steps = _steps(runs, seconds)
+    if gpus is None:
+        gpus = {run.run_id: run.gpus for run in runs.runs() if run.gpus is not None}
+    known = gpus != {}
+    if name is None and not known:
         raise FitError(
-            f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}", "Use one of them."
-        )
-    steps = _logged(table, name) if name is not None else _stretches(table)
-    if steps.is_empty():
-        raise FitError(
-            f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
-            "Log seconds per step, name them with --seconds (seconds=), or measure: isocompute run STUDY --probe.",
-        )
+            "these runs log GPU-seconds, of all their GPUs together, and not the number of GPUs",
+            "Give gpus=..., Hardware(gpus=...), or a column gpus.",
+        ).in_shell("Add --gpus, or a column gpus.", ["--gpus NUMBER"])
     bad = steps.filter(~(pl.col("seconds") > 0))
     if not bad.is_empty():
         row = bad.row(0, named=True)
@@ -445,7 +480,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
             f"run {row['run_id']!r}, step {row['step']:g}: {row['seconds']:g} seconds; accepted: more than 0",
             "Correct the log, or filter that step out.",
         )
-    counts = _gpus(steps, gpus)
+    counts, table = _gpus(steps, gpus if known else 1), runs.to_polars()
     if name is None:
         steps = steps.with_columns(pl.col("seconds") / pl.Series(counts))
     names = {run: i for i, run in enumerate(runs.run_ids)}
@@ -459,6 +494,7 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
         run_S=np.array([names[run] for run in steps["run_id"]], dtype=np.intp),
         batch_S=column("batch"),
         gpus_S=counts,
+        gpus_known=known,
         rollouts_S=column("middle"),
         seconds_S=column("seconds"),
         steps_S=column("steps"),
@@ -471,7 +507,34 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
     )
 
 
-def _logged(table: pl.DataFrame, name: str) -> pl.DataFrame:
+def _seconds_of(runs: RunSet) -> str | None:
+    """The metric that holds the seconds of a step; None without one."""
+    return next(iter(names_of(STEP_SECONDS, runs.metrics)), None)
+
+
+def _steps(runs: RunSet, seconds: str | None) -> tuple[str | None, pl.DataFrame]:
+    """The metric that holds the seconds of a step, None for GPU-seconds, and one row per timed step or stretch.
+
+    Raises:
+        FitError: no times.
+    """
+    if not hasattr(runs, "to_polars"):
+        raise FitError(f"runs: received {runs!r:.60}; accepted: a RunSet", "Make one first: RunSet.read(...).")
+    name, table = seconds if seconds is not None else _seconds_of(runs), runs.to_polars()
+    if name is not None and name not in runs.metrics:
+        raise FitError(
+            f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}", "Use one of them."
+        )
+    steps = _timed(table, name) if name is not None else _stretches(table)
+    if steps.is_empty():
+        raise FitError(
+            f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
+            "Log seconds per step, name them with --seconds (seconds=), or measure: isocompute run STUDY --probe.",
+        )
+    return name, steps
+
+
+def _timed(table: pl.DataFrame, name: str) -> pl.DataFrame:
     """One row per step with a logged time."""
     import polars as pl
 

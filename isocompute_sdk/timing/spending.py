@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import PlanError, RecordError
 from isocompute_sdk.files import open_input
 from isocompute_sdk.ingest.formats.isocompute import Stopwatch
 from isocompute_sdk.ingest.formats.log_format import (
@@ -21,6 +21,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE, Start, read_starts
 from isocompute_sdk.run_folders.progress import JOURNAL, record_of
 from isocompute_sdk.run_folders.store import METRICS_FILE, RunStatus, read_spec
+from isocompute_sdk.specs import Budget
 
 RECENT = 20
 """Updates whose mean time is that of the ones to come."""
@@ -67,6 +68,24 @@ class Spending:
 def spending(folders: Iterable[str | Path]) -> Spending:
     """Time and rollouts of the runs in these folders, from their metrics.jsonl; zero for a run that has not begun."""
     return sum((_of_run(Path(folder)) for folder in folders), Spending())
+
+
+def in_time_left(budget: Budget, folders: Iterable[str | Path], at_once: int) -> Budget:
+    """A budget with the hours that the runs of these folders leave until its deadline, so many training at once.
+
+    Raises:
+        PlanError: they leave none.
+    """
+    deadline = budget.deadline_hours
+    if deadline is None:
+        return budget
+    gone = spending(folders).hours / at_once
+    if gone >= deadline:
+        raise PlanError(
+            f"the runs so far have taken {gone:,.1f} of {deadline:,g} hours: none are left for the plan",
+            "Raise deadline_hours in the study, and start again.",
+        )
+    return budget.replace(deadline_hours=deadline - gone)
 
 
 def _of_run(folder: Path) -> Spending:

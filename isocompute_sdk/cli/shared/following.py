@@ -200,7 +200,7 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
         reward = "" if best.predicted_reward is None else f", predicted {best.metric} {best.predicted_reward:.3f}"
         # Of a finished campaign the measured reward stands above.
         ahead = "" if found.done else f"{reward} at {best.rollouts:,} rollouts"
-        yield f"best n so far: n = {best.group_size}{equal}{ahead}"
+        yield f"predicted best so far: n = {best.group_size}{equal}{ahead}"
     spent = [f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
     if spent:
         yield "spent: " + "; ".join(spent)

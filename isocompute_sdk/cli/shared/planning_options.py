@@ -146,6 +146,11 @@ class BudgetOptions:
                 budget = budget.replace(deadline_hours=self.deadline)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
+    @property
+    def names_day(self) -> bool:
+        """Whether the deadline is a day, which stays where it is while hours pass."""
+        return self.deadline is not None and (not self.deadline[:1].isdigit() or "-" in self.deadline)
+
     def planner(self, fits: Fits | FitsSet) -> Planner:
         """The planner, with hardware, recipe and throughput as typed."""
         from isocompute_sdk.planning import Planner
@@ -268,8 +273,7 @@ class PlanningOptions(BudgetOptions):
                 left = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
                 # They are rounded down to a hundredth.
                 ends = datetime.now() + timedelta(hours=hours + 0.01)
-                named = not self.deadline[:1].isdigit() or "-" in self.deadline
-                day = f", {ends:%A %Y-%m-%d %H:%M}" if named else ""
+                day = f", {ends:%A %Y-%m-%d %H:%M}" if self.names_day else ""
                 say(f"deadline {self.deadline}: {left} hours from now{day}")
             self.show(plan)
 

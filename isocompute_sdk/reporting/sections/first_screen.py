@@ -7,10 +7,10 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
 from isocompute_sdk.health.findings import FALLS, FELL, falls_in
-from isocompute_sdk.phrases import counted, duration, listed, multiple, short, small
+from isocompute_sdk.phrases import counted, duration, joined, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
-from isocompute_sdk.planning.plan import VERDICTS, assumed_values, best_sizes, limits
+from isocompute_sdk.planning.plan import IN_PYTHON, VERDICTS, assumed_values, best_sizes, limits
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import evaluated, part_of, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
@@ -78,7 +78,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         more.append(failed)
     if outcome is not None:
         again = say.budget_option(plan.budget.replace(spent=None).with_amount(2 * plan.budget.amount))
-        more.append(Missing("To plan again with the runs so far, for twice the budget:", material.again(again)))
+        text = "To plan again with the runs so far, for a new budget of twice as much:"
+        more.append(Missing(text, material.again(again)))
         side = "inside" if outcome.inside else "outside"
         checked = "" if material.runs is None else at_check(plan, outcome, material.runs)
         more += [Paragraph(say.sentence(checked))] if checked else []
@@ -247,16 +248,23 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     facts = [
         Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {whole[unit]}{share}".removesuffix("; "))
     ]
-    if plan.wall_hours is None or plan.gpu_hours is None:
+    if plan.wall_hours is None:
         speed = "" if material.runs is not None and logs_seconds(material.runs) else "--rollouts-per-second and "
         missing = f"add {speed}--gpus; for dollars --usd-per-gpu-hour"
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
-    gpus = f"{whole['wall_hours']}{counted(plan.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
+    timed = plan.throughput
+    assert timed is not None, "it gives the hours"
+    gpus = whole["wall_hours"]
+    if timed.gpus is None:
+        gpus += "on an unknown number of GPUs"
+    else:
+        gpus += f"{counted(timed.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
     if plan.budget.deadline_hours is not None:
         gpus += f"; the deadline is {say.days(plan.budget.deadline_hours)} after planning"
     facts.append(Fact(f"Time{until}", say.days(part["wall_hours"]), gpus))
     if plan.usd is None:
-        return [*facts, Fact("Dollars", UNKNOWN, "add a price: --usd-per-gpu-hour")]
+        missing = ["a price: --usd-per-gpu-hour"] * (timed.usd_per_gpu_hour is None) + ["--gpus"] * (timed.gpus is None)
+        return [*facts, Fact("Dollars", UNKNOWN, f"add {joined(missing)}")]
     paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), whole["usd"].removesuffix("; "))
     return facts if unit == "usd" else [*facts, paid]
 
@@ -401,10 +409,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if "learning_rate" in plan.assumed:
         rate = f"learning_rate = {plan.learning_rate:.3g} (give yours with --recipe-value learning_rate=RATE)"
         settings.insert(0, rate)
-    if plan.gpus_assumed and plan.wall_hours is not None:
-        settings.append(f"{counted(plan.gpus, 'GPU')} (give yours with --gpus NUMBER)")
-    if plan.overhead_assumed:
-        settings.append("seconds in proportion to rollouts (give the rest of a step with --step-overhead-seconds)")
+    settings += [f"{what} (otherwise: {IN_PYTHON.sub('', remedy)})" for what, remedy in plan.assumed_of_time]
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     known = plan.passport

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -63,6 +64,18 @@ def test_a_share_that_pays_for_no_pilot_stops_before_one(tmp_path: Path) -> None
     with pytest.raises(PlanError, match="largest_share"):
         campaign.run()
     assert sum(status.rollouts for status in campaign.status()) <= 0.001 * 1_000_000
+
+
+def test_the_first_round_is_priced_with_the_evaluations_of_the_study(tmp_path: Path) -> None:
+    timed = {"budget": "20 gpu_hours", "throughput": {"rollouts_per_second": 20, "gpus": 1}}
+    costs = []
+    for problems in (10, 2000):
+        asked = study(**timed, evaluation={"n_problems": problems, "samples": 4, "every_steps": 5})
+        designed = make(tmp_path, study=asked).designed
+        assert designed is not None
+        costs.append({run.sizes: run.cost for run in designed.first_round().runs})
+    assert costs[0]
+    assert all(cost < costs[1].get(sizes, math.inf) for sizes, cost in costs[0].items())
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocompute_sdk import RunSet, fit
+from isocompute_sdk import Planner, RunSet, fit
 from isocompute_sdk.specs import load_study
 from tests.processes import ok
 from tests.unit.cli.test_commands import Command
@@ -112,6 +112,41 @@ def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(
         batches = [run["group_size"] * run["problems_per_batch"] for run in runs]
         spent = sum(batch * some for batch, some in zip(batches, steps(shown), strict=True))
         assert re.findall(r"--spent pilot=(\d+)", shown) == [str(spent)]
+
+
+@pytest.mark.parametrize(("deadline", "slots"), [("60h", 1), ("60h", 2), ("Friday", 1)])
+def test_hours_of_runs_made_first_are_off_a_deadline_that_is_no_day(
+    isocompute: Command, make_runs: Make, tmp_path: Path, deadline: str, slots: int
+) -> None:
+    fit_runs(make_runs, (8, 128), 5e4).to_polars().write_csv(tmp_path / "runs.csv")
+    speed = ["--rollouts-per-second", "100", "--gpus", "1", "--deadline", deadline, "--slots", str(slots)]
+    asked = ["next", "runs.csv", "--budget", "10M", "--model", "some/model", *speed]
+    runs = json.loads(isocompute(*asked, "--json").stdout)["runs"]
+    assert len(runs) == slots
+    again = isocompute(*asked).stdout.partition("when they have finished: ")[2].split("\n")[0]
+    left = re.findall(r"--deadline (\S+)", again)
+    hours = [run["group_size"] * run["problems_per_batch"] * run["update_steps"] / 360_000 for run in runs]
+    if deadline == "Friday":
+        assert left == ["Friday"]
+    else:
+        # Evaluations take up to a twentieth beside training, more of short runs.
+        assert len(left) == 1
+        assert max(hours) < 60 - float(left[0].removesuffix("h")) < 1.5 * max(hours) + 0.02
+
+
+def test_a_run_that_the_plan_names_is_not_taken_for_a_change_of_it(
+    isocompute: Command, make_runs: Make, tmp_path: Path
+) -> None:
+    plan = Planner(fit(fit_runs(make_runs, (8, 128), 5e4))).allocate("10M")
+    plan.save(tmp_path / "plan.json")
+    assert plan.next_runs is not None
+    assert plan.approval is not None
+    run = plan.next_runs.runs[0]
+    for n, is_told in ((run.group_size, False), (run.group_size // 2, True)):
+        sizes = {"group_size": n, "problems_per_batch": run.problems_per_batch, "update_steps": run.update_steps}
+        words = [word for name, value in sizes.items() for word in ("--change", f"{name}={value}")]
+        shown = ok(isocompute("launch", "plan.json", "--model", "some/model", *words)).stdout
+        assert (plan.approval.label in shown) == is_told
 
 
 @pytest.mark.parametrize("framework", ["verl", "prime-rl"])

@@ -56,7 +56,7 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert ("check at step" in told) == (found["plan"]["approval"]["step"] is not None)
     status = isocompute("status", "runs/auto").stdout
     assert "spent: pilot" in status
-    assert "best n so far: n = " in status
+    assert "predicted best so far: n = " in status
     watched = isocompute("status", "runs/auto", "--watch")
     assert "left: " in watched.stdout
     # What was trained is spent.

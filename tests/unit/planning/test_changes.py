@@ -176,6 +176,7 @@ def test_a_batch_whose_speed_is_unknown_is_refused(plans: Plans) -> None:
         {
             "step_overhead_seconds": 5,
             "rollouts_per_second": 50,
+            "gpus": 1,
             "measured": {"rollouts_per_batch": [1024], "runs": 1, "steps": 20},
         }
     )

@@ -55,6 +55,9 @@ def check_forecast(planner: Planner, plan: Plan) -> None:
     assert rest.best is None
     new = [one for one in rest.options if one.name == "new-run"]
     assert bool(new) <= (not plan.gains_nothing)
+    assert plan.approval is not None
+    if rest.remaining == plan.rollouts:
+        assert rest.follow != "new-run" or plan.approval.kind != "do-not"
     for one in new:
         assert (one.group_size, one.problems_per_batch) == (plan.group_size, plan.problems_per_batch)
         assert (one.update_steps, shown(one.reward)) == (plan.update_steps, shown(plan.predicted_reward or 0.0))

@@ -124,8 +124,9 @@ def test_a_saved_plan_decides_other_budgets_as_its_runs_do(both: FitsSet, budget
 
 def test_a_saved_plan_takes_no_gpus_for_given_that_nobody_gave(both: FitsSet) -> None:
     plan = Planner(both.first, throughput=Throughput(rollouts_per_second=50)).allocate("3M", slots=0)
-    assert plan.gpus_assumed
-    assert Plan.from_dict(plan.to_dict()).gpus_assumed
+    assert (plan.gpus, plan.gpu_hours) == (None, None)
+    assert plan.wall_hours is not None
+    assert Plan.from_dict(plan.to_dict()).gpus is None
 
 
 def test_a_conservative_plan_takes_the_best_n_that_was_run(both: FitsSet) -> None:

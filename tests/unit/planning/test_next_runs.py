@@ -24,6 +24,7 @@ from isocompute_sdk import (
     published_prior,
 )
 from isocompute_sdk.planning import NextRuns, PilotDesign
+from isocompute_sdk.planning.pricing import FEWEST_EVALUATIONS
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, prospects, runs_of
 from tests.parameters import few
 from tests.unit.sweeps import Make, later_and_higher, noisy
@@ -57,6 +58,37 @@ def test_runs_of_an_open_question_save_more_than_nothing(planner: Planner) -> No
     assert later.share == pytest.approx(found.share / 2)
     assert later.reason == found.reason.replace(f"{found.share:.1%}", f"{later.share:.1%}")
     assert all(run.rollouts <= BUDGET for run in found.runs)
+
+
+@pytest.mark.parametrize("hours", [10.0, 20.0])
+def test_hours_to_a_deadline_count_as_a_budget_in_hours_does(planner: Planner, hours: float) -> None:
+    bought = planner.allocate(Budget(gpu_hours=8 * hours), slots=2)
+    late = planner.allocate(Budget(rollouts=1e12, deadline_hours=hours), slots=2)
+    one, other = (plan.next_runs for plan in (bought, late))
+    assert one is not None
+    assert other is not None
+    assert [(run.sizes, run.continues) for run in one.runs] == [(run.sizes, run.continues) for run in other.runs]
+    assert one.runs
+    assert (one.group_size_now, one.saving) == (other.group_size_now, pytest.approx(other.saving))
+    design, timed = (planner.design_pilot(plan.budget) for plan in (bought, late))
+    assert [run.sizes for run in design.runs] == [run.sizes for run in timed.runs]
+    assert design.pilot_share == timed.pilot_share
+
+
+def test_runs_that_do_not_say_their_batch_are_judged_as_if_it_were_that_of_the_plan(make_runs: Make) -> None:
+    runs = make_runs(
+        noisy(CURVE, 0.01), [(n, 32) for n in (8, 32, 128)], np.concatenate([[0.0], np.geomspace(1e4, 6e4, 16)])
+    )
+    silent = RunSet.from_frame(runs.to_polars().drop("problems_per_batch"))
+    said, unsaid = (
+        Planner(fit(one, draws=200), throughput=SPEED).next_runs(
+            BUDGET, slots=2, continuing=False, problems_per_batch=32
+        )
+        for one in (runs, silent)
+    )
+    assert said.runs
+    assert [run.sizes for run in said.runs] == [run.sizes for run in unsaid.runs]
+    assert unsaid.saving == pytest.approx(said.saving)
 
 
 def test_every_run_may_go_on_by_its_name_from_its_last_step(make_runs: Make) -> None:
@@ -251,11 +283,19 @@ def test_new_runs_take_a_batch_of_the_data_that_is_allowed(make_runs: Make, floo
     assert batches
 
 
+def test_a_run_that_goes_on_is_evaluated_as_often_as_a_new_one_of_what_it_adds(planner: Planner) -> None:
+    found = [run for run in planner.next_runs(BUDGET, slots=4).runs if run.continues is not None]
+    assert found
+    begun = {one.continues: one.begins for one in runs_of(planner.fits)}
+    for run in found:
+        assert (run.update_steps - begun[run.continues]) / run.every_steps >= FEWEST_EVALUATIONS - 1
+
+
 def test_runs_let_a_plan_choose_what_lies_between_their_group_sizes(planner: Planner) -> None:
     assert planner.fits.surface is not None
     pairs = [(n, bp) for n in (4, 8, 16, 32, 64) for bp in (32, 64)]
     steps = np.full((len(pairs), len(FRACTIONS)), 100)
-    choices = Choices.of(planner.fits.surface, pairs, steps, 1, BUDGET, planned=[8])
+    choices = Choices.of(planner.fits.surface, pairs, steps, 1, planned=[8])
     assert choices is not None
     allowed = choices.allowed([Trial(32, 32, 100, 0, 0.0)])
     assert {pair for pair, can in zip(pairs, allowed, strict=True) if can} == {
@@ -276,7 +316,7 @@ def test_what_a_run_that_goes_on_will_show_is_not_bought_twice(planner: Planner)
 def test_a_run_shows_only_what_lies_between_its_begin_and_its_end(planner: Planner) -> None:
     surface = planner.fits.surface
     assert surface is not None
-    one = Choices.of(surface, [(8, 32)], np.full((1, len(FRACTIONS)), 100), 1, BUDGET)
+    one = Choices.of(surface, [(8, 32)], np.full((1, len(FRACTIONS)), 100), 1)
     assert one is not None
     for run in runs_of(planner.fits):
         batch, end = run.group_size * run.problems_per_batch, 3 * run.update_steps

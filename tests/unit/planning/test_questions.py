@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isocompute_sdk import Fits, PlanError, Planner, Throughput, fit, published
+from isocompute_sdk import Fits, Hardware, PlanError, Planner, Throughput, fit, published
 from isocompute_sdk.planning.comparing import COMPARISON, parse_configuration
 from isocompute_sdk.planning.questions import BUDGET_FOR, MARGINAL
 from isocompute_sdk.specs import Evaluation
@@ -84,6 +84,14 @@ def test_what_cannot_be_reached_is_said_plainly(planner: Planner) -> None:
     assert planner.budget_for(0.2).base_reward > 0.2
     with pytest.raises(PlanError):
         planner.budget_for(1.5)
+
+
+@pytest.mark.parametrize("reward", [0.5, 0.95])
+def test_the_cost_of_a_reward_names_the_limits_that_raise_it(fits: Fits, reward: float) -> None:
+    limited = Planner(fits, Hardware(max_rollouts_per_batch=512)).budget_for(reward)
+    assert {"512", "B_p"} <= set(limited.limits.split())
+    assert any(limited.limits in line for line in limited.lines())
+    assert not Planner(fits).budget_for(reward).limits
 
 
 def test_where_batch_and_steps_are_fixed_no_budget_buys_a_reward(planner: Planner) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import isocompute_sdk as iso
-from isocompute_sdk import Budget, Evaluation, Fits, Hardware, PlanError, Planner, Recipe, RunSet, Throughput, fit
+from isocompute_sdk import Budget, Evaluation, Fits, Hardware, Plan, PlanError, Planner, Recipe, RunSet, Throughput, fit
 from isocompute_sdk.api import run_spec
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.planning.pricing import evaluations, interval
+from isocompute_sdk.reporting.material import Asked, gather
+from isocompute_sdk.reporting.report import build
 from isocompute_sdk.specs.throughput import Measurement
 from tests.unit.sweeps import Make, codes, noisy
 
@@ -243,7 +246,7 @@ def test_the_smallest_batch_is_not_named_beside_limits_that_cost_nothing(fits: F
     assert plan.unlimited.asked == (f"at most {free.rollouts_per_batch:,} rollouts per batch",)
 
 
-def test_speed_and_lengths_that_the_runs_logged_convert_a_budget() -> None:
+def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path) -> None:
     steps = np.arange(0, 400, 20)
     rows = [
         (n, int(step), name, value)
@@ -255,8 +258,10 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget() -> None:
             ("response_length/mean", 640.0),
         )
     ]
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(("n", "step", "metric", "value"))}
-    planner = Planner(fit(RunSet.from_columns({**columns, "bp": [16] * len(rows)}), "avg@4", draws=40))
+    names = ("n", "step", "metric", "value")
+    columns: dict[str, Any] = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    columns["bp"] = [16] * len(rows)
+    planner = Planner(fit(RunSet.from_columns(columns), "avg@4", draws=40))
     hours = planner.allocate("100 GPU-hours on 8xH100")
     assert hours.throughput is not None
     assert hours.throughput.gpus == 8
@@ -266,8 +271,21 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget() -> None:
     tokens = planner.allocate("100M tokens")
     assert tokens.rollouts * 640 <= 100e6
     assert "speed-from-runs" in codes(tokens)
-    with pytest.raises(iso.IsoComputeError, match=r"Hardware\(gpus="):
+    with pytest.raises(PlanError, match=r"the number of GPUs.*\n.*gpus="):
         planner.allocate("100 GPU-hours")
+    # What the runs do not say is assumed, and said with what would state it; nobody's number is invented.
+    same = planner.allocate(Budget(rollouts=1e6, deadline_hours=20))
+    for plan in (hours, same, Plan.load(same.save(tmp_path / "plan.json"))):
+        assert "--set gpus=NUMBER" in plan.summary()
+        assert "--set gpus=NUMBER" in str(build(gather(plan, Asked())).answer.more)
+    assert (same.gpus, same.gpu_hours, same.to_dict()["throughput"]["gpus"]) == (None, None, None)
+    assert same.wall_hours is not None
+    assert same.wall_hours <= 20
+    known = Planner(fit(RunSet.from_columns(columns, gpus=8), "avg@4", draws=40))
+    assert "--set gpus" not in known.allocate("100 GPU-hours on 8xH100").summary()
+    in_tokens = known.allocate("100M tokens")
+    assert in_tokens.rollouts * 640 <= 100e6
+    assert in_tokens.gpu_hours == pytest.approx(8 * (in_tokens.wall_hours or 0))
     with pytest.raises(PlanError, match="usd_per_gpu_hour"):
         planner.allocate(Budget(usd=200, gpus=8))
     with pytest.raises(PlanError, match="16"):

@@ -382,6 +382,22 @@ def test_a_campaign_is_planned_with_its_own_settings(fits: Fits, tmp_path: Path)
     assert script.label.startswith("torch")
 
 
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_another_budget_of_a_campaign_counts_its_pilot_until_the_plan_is_trained(
+    fits: Fits, tmp_path: Path, *, is_trained: bool
+) -> None:
+    plan = Planner(fits).allocate(Budget(rollouts=3e6, spent={"pilot": 1e6}), slots=0)
+    folder = campaign_folder(tmp_path, fits, plan)
+    if is_trained:
+        fits.save(folder / "refit.json")
+    asked = Asked(budget=Budget(rollouts=4e6))
+    found, saved = gather(folder, asked).plan, gather(folder / "plan.json", asked).plan
+    assert found is not None
+    assert saved is not None
+    assert saved.budget.available == 3e6
+    assert found.budget.available == (4e6 if is_trained else 3e6)
+
+
 def test_a_plan_that_was_trained_is_not_up_for_approval(fits: Fits, tmp_path: Path) -> None:
     plan = Planner(fits, model="tiny").allocate(3e6, n_problems=6000, spend="all")
     folder = campaign_folder(tmp_path, fits, plan)

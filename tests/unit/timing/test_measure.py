@@ -19,7 +19,7 @@ from isocompute_sdk import FitError, RunSet, Throughput
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.records.clock import by_clock
 from isocompute_sdk.specs import Budget, Data, Recipe, RunSpec, Study, Sweep
-from isocompute_sdk.timing.measuring import complete, probe_pairs, probe_runs
+from isocompute_sdk.timing.measuring import complete, gpus_of, probe_pairs, probe_runs
 from isocompute_sdk.training import registry
 from isocompute_simulator.observation import Clock
 
@@ -102,6 +102,22 @@ def test_scaling_over_gpus_is_found_from_two_numbers_of_them() -> None:
         Throughput.measure(runs, gpus={"other": 8})
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_scaling_over_gpus_is_unknown_where_each_number_had_a_batch_of_its_own(noise: float) -> None:
+    clock, rng = Clock(exponent=0.7, step_noise=noise, growth=0), np.random.default_rng(2)
+    few = timed_logs(clock, PROBE[:1], 20, rng)
+    many = timed_logs(clock, PROBE[2:], 30, rng, gpus=32, prefix="many")
+    runs = few.concat(many)
+    gpus = {r: 32 if r.startswith("many") else 8 for r in runs.run_ids}
+    found = Throughput.measure(runs, gpus=gpus)
+    # Of the runs on one number of GPUs alone.
+    assert (found.gpus, found.gpu_exponent) == (32, None)
+    assert found.step_seconds(4096) == pytest.approx(clock.step_seconds(4096, gpus=32), rel=0.05)
+    known = runs.concat(timed_logs(clock, PROBE[:1], 20, rng, gpus=32, prefix="many-more"))
+    found = Throughput.measure(known, gpus={r: 32 if r.startswith("many") else 8 for r in known.run_ids})
+    assert found.gpu_exponent == pytest.approx(0.7, abs=0.2)
+
+
 def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others() -> None:
     logged = timed_logs(Clock(step_noise=0.02), PROBE, 20, np.random.default_rng(0))
     runs = iso.read(logged.to_polars().with_columns(gpus=16))
@@ -110,19 +126,33 @@ def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others()
     assert found is not None
     assert found.gpus == 16
     assert complete(None, runs, Budget.parse("100 GPU-hours on 16xH100"), 16) == found
-    with pytest.raises(SpecError, match="only for gpus = 16, not for 8"):
+    with pytest.raises(SpecError, match="only for gpus = 16, not for 8") as caught:
         complete(None, runs, Budget.parse("100 GPU-hours on 8xH100"), 8)
+    assert caught.value.options == ("--gpu-exponent NUMBER",)
     with pytest.raises(SpecError, match="only for gpus = 16, not for 8"):
         complete(Throughput(gpus=8, usd_per_gpu_hour=2), runs, Budget.parse("$100"), None)
     scaled = complete(Throughput(gpu_exponent=0.5), runs, Budget.parse("100 GPU-hours on 64xH100"), 64)
     assert scaled is not None
     assert scaled.rollouts_per_second == pytest.approx(2 * (found.rollouts_per_second or 0.0))
     assert complete(None, runs, Budget.parse("1M"), 8) is None
-    with pytest.raises(FitError, match="number of GPUs"):
-        complete(None, logged, Budget.parse("100 GPU-hours"), None)
+
+
+def test_a_speed_that_was_logged_on_unknown_gpus_is_taken_for_that_of_those_stated_and_says_so() -> None:
+    logged = timed_logs(Clock(step_noise=0.02), PROBE, 20, np.random.default_rng(0))
+    unknown = complete(None, logged, Budget.parse("100 GPU-hours"), None)
+    assert unknown == Throughput.measure(logged)
+    assert unknown.gpus is None
+    assert complete(None, logged, Budget.parse("1M"), None) is None
     stated = complete(Throughput(gpus=8), logged, Budget.parse("100 GPU-hours"), None)
     assert stated is not None
-    assert stated.gpus == 8
+    assert stated.measured is not None
+    assert (stated.gpus, stated.measured.gpus_assumed) == (8, True)
+    assert stated.at_gpus(16).rollouts_per_second == stated.rollouts_per_second
+    known = Throughput.measure(logged, gpus=8)
+    assert known.measured is not None
+    assert not known.measured.gpus_assumed
+    with pytest.raises(SpecError, match="gpu_exponent"):
+        known.at_gpus(16)
 
 
 def test_a_run_that_went_on_with_other_gpus_says_no_number_of_them() -> None:
@@ -147,6 +177,8 @@ def test_gpus_that_only_some_runs_say_are_asked_for() -> None:
     # A run without times needs none.
     timed = (pl.col("run_id") != first) | (pl.col("metric") == "response_length")
     assert Throughput.measure(runs.filter(timed)).gpus == 16
+    assert gpus_of(runs) == {}
+    assert gpus_of(runs.filter(timed)) == dict.fromkeys(logged.run_ids[1:], 16)
 
 
 @pytest.mark.parametrize("pairs", [[(8, 64)], [(8, 64), (8, 128)]])
@@ -251,6 +283,8 @@ def test_stretches_between_gpu_seconds_lie_in_their_middle() -> None:
     assert found.measured is not None
     assert found.measured.steps == 3 * 100
     assert found.measured.rollouts == 8 * 256 * 90
+    with pytest.raises(FitError, match="number of GPUs"):
+        complete(None, RunSet.from_columns(columns), Budget(rollouts=1e6, deadline_hours=9), None)
 
 
 def study(*, n: list[int], bp: list[int], limit: int | None = None) -> Study:

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from isocompute_sdk.errors import PlanError
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.journal_records import START, Start
+from isocompute_sdk.specs import Budget
 from isocompute_sdk.specs.run import Evaluation
-from isocompute_sdk.timing.spending import Spending, seconds_for, seconds_left, spending
+from isocompute_sdk.timing.spending import Spending, in_time_left, seconds_for, seconds_left, spending
 from tests.backends.framework_runs import run_maker
 
 make_run = run_maker(preset="hard")
@@ -93,6 +95,20 @@ def test_the_time_left_counts_slower_updates_evaluations_to_come_and_runs_that_w
     done = replace(statuses[0], rollouts=500)
     assert seconds_for(1000, [done, statuses[1]]) == pytest.approx(2 * (30 + 40 + 180))
     assert seconds_for(1000, [replace(done, state="finished"), statuses[1]]) is None
+
+
+def test_the_hours_of_runs_are_off_a_deadline(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"kind": "run", "wall_seconds": 0.0},
+        {"kind": "step", "rollouts": 64, "wall_seconds": 36.0, "seconds": {"training": 36}},
+    ]
+    runs = [write(tmp_path / name, lines, [0.0]) for name in "ab"]
+    budget = Budget(rollouts=1e6, deadline_hours=0.05)
+    for at_once, left in ((1, 0.03), (2, 0.04)):
+        assert in_time_left(budget, runs, at_once).deadline_hours == pytest.approx(left)
+    with pytest.raises(PlanError, match="none are left"):
+        in_time_left(budget, runs * 3, 1)
+    assert in_time_left(Budget(rollouts=1e6), runs * 3, 1) == Budget(rollouts=1e6)
 
 
 def test_a_damaged_line_hides_no_other(tmp_path: Path) -> None:
