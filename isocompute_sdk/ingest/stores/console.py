@@ -278,6 +278,8 @@ class PrintedRun:
 
 MIN_EVEN, EVEN_SHARE = 3, 0.75
 """Stretches between rows, and share of all, that progress bars show alike where they do not lag."""
+MIN_SAME = 2
+"""Values that only one row has, from which another row with them is a copy of it."""
 
 
 def printed_runs(path: Path) -> list[PrintedRun]:
@@ -301,15 +303,15 @@ def printed_runs(path: Path) -> list[PrintedRun]:
         rows = _ROW.findall(line)
         for row in rows:
             values, others = printed_numbers(PAIR.findall(row))
-            if values and str(values) in before:
+            if (values and str(values) in before) or _is_torn_copy(values, [one.values for one in now.rows[-2:]]):
                 # Every process printed it, or its line was copied.
                 continue
             before.add(str(values))
             if _ENDED in values:
                 continue
-            if any(name.startswith(_EVALUATION) for name in values):
+            whole = row.count("'") % 2 == 0
+            if any(name.startswith(_EVALUATION) for name in values) or (not whole and f"'{_EVALUATION}" in row):
                 # What a broken one lacks may say its step.
-                whole = row.count("'") % 2 == 0
                 now.evaluations += [(len(now.rows), PrintedRow(number, values, shown))] if whole else []
             elif "epoch" in values or "loss" in values or "reward" in values:
                 if now.rows and now.rows[-1].values.get("epoch", 0.0) > values.get("epoch", math.inf):
@@ -320,6 +322,18 @@ def printed_runs(path: Path) -> list[PrintedRun]:
         if _CUT_ROW.search(line) or any(row.count("'") % 2 for row in rows):
             now.others.append((number, "", "a part of the row here is missing"))
     return [one for one in (*found, now) if one.rows or one.evaluations]
+
+
+def _is_torn_copy(values: Mapping[str, float], last: Sequence[Mapping[str, float]]) -> bool:
+    """Whether a row is a part of the last row, with one value at most that the tear made of two.
+
+    The values that it shares with the last row have to be others than those of the row before that.
+    """
+    if not last or len(values) >= len(last[-1]):
+        return False
+    same = {tag: value for tag, value in values.items() if last[-1].get(tag) == value}
+    own = same if len(last) == 1 else {tag for tag, value in same.items() if last[0].get(tag) != value}
+    return len(values) - len(same) <= 1 and len(own) >= MIN_SAME
 
 
 def printed_configurations(path: Path) -> tuple[tuple[Path, dict[str, Any]], ...]:

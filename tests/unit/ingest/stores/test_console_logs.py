@@ -134,6 +134,13 @@ def test_a_copied_row_of_a_trainer_moves_no_other_row(tmp_path: Path) -> None:
     evaluation = next(line for line in lines if "eval_reward" in line).rpartition("A")[2]
     (tmp_path / "train.log").write_text("\n".join([*lines[:8], evaluation, *lines[8:]]))
     assert RunSet.read(tmp_path).series("avg@4")[0].step_T.tolist() == [10, 20, 30]
+    # Copies that lost their middle, of an update and of an evaluation.
+    torn = lines[6].rpartition("\r")[2].replace("grad_norm': '0.5', 'learning_rate", "grad")
+    for at, copy in ((7, torn), (13, evaluation.replace("': '0.1', 'eval_rew", "'"))):
+        (tmp_path / "train.log").write_text("\n".join([*lines[:at], copy, *lines[at:]]))
+        runs = RunSet.read(tmp_path)
+        assert runs.series("train_reward")[0].value_T.tolist() == [step / 100 for step in range(1, 31)]
+        assert runs.series("avg@4")[0].value_T.tolist() == [0.2, 0.4, 0.6]
 
 
 def test_the_command_that_a_shell_echoes_is_used(tmp_path: Path) -> None:
