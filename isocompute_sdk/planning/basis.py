@@ -118,6 +118,9 @@ class Basis:
         given = self.throughput
         counts = self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
         stated = [budget.gpus] if budget.gpus is not None else list(counts)
+        if not stated and self.fits.table is not None:
+            (first, *others) = {run.gpus for run in self.fits.table.runs()}
+            stated = [first] if first is not None and not others else []
         if given is not None and given.rollouts_per_second is not None and stated:
             # It raises if nothing says how fast so many are.
             given = given.at_gpus(stated[0]) if given.on_any_gpus or (budget.timed and budget.gpus) else given

@@ -286,6 +286,14 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     in_tokens = known.allocate("100M tokens")
     assert in_tokens.rollouts * 640 <= 100e6
     assert in_tokens.gpu_hours == pytest.approx(8 * (in_tokens.wall_hours or 0))
+    # Runs that say their GPUs and no times lack the speed alone.
+    rated = [i for i, metric in enumerate(columns["metric"]) if metric == "avg@4"]
+    untimed = {name: [values[i] for i in rated] for name, values in columns.items()}
+    fits = fit(RunSet.from_columns(untimed, gpus=8), "avg@4", draws=40)
+    with pytest.raises(PlanError, match=r"rollouts_per_second") as slow:
+        Planner(fits).allocate("100 GPU-hours")
+    assert "gpus=" not in str(slow.value)
+    assert Planner(fits, throughput=Throughput(rollouts_per_second=50)).allocate("100 GPU-hours").gpus == 8
     with pytest.raises(PlanError, match="usd_per_gpu_hour"):
         planner.allocate(Budget(usd=200, gpus=8))
     with pytest.raises(PlanError, match="16"):
