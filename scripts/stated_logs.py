@@ -51,7 +51,7 @@ WANDB: Tags = {
     "eval/reward": "avg@8 on validation",
 }
 PRIME: Tags = {
-    r"eval/([^/]+)/solver/avg@(\d+)": r"avg@\2 on \1",
+    r"eval/([^/]+)(?:/.+)?/avg@(\d+)": r"avg@\2 on \1",
     "train/agg/all/([^/]+/)?reward/mean": "train_reward on train",
     "optim/lr": "learning_rate on train",
     "optim/grad_norm": "gradient_norm on train",
