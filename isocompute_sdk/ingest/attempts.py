@@ -143,13 +143,14 @@ def numbered_starts(columns: Sequence[tuple[Rows, NDArray[Any]]]) -> list[NDArra
     """For every value of every column the number of the start of its run that logged it, from 0 on.
 
     A new start shows where the steps of a column go down. Columns may stand beside each other or one below the other.
-    Rows in no order, or from the last step to the first, are one start.
+    Rows in no order, from the last step to the first, or that make no step again, are one start.
     """
     if not columns:
         return []
     own = [np.cumsum(np.diff(step_T, prepend=step_T[:1]) < 0, dtype=np.int64) for _, step_T in columns]
     row_V, number_V = np.concatenate([rows for rows, _ in columns]), np.concatenate(own)
-    if MIN_ROWS * (number_V.max() + 1) > max(len(rows) for rows, _ in columns):
+    unordered = MIN_ROWS * (number_V.max() + 1) > max(len(rows) for rows, _ in columns)
+    if unordered or all(len(np.unique(step_T)) == len(step_T) for _, step_T in columns):
         return [np.zeros(len(rows), dtype=np.int64) for rows, _ in columns]
     of_row = np.zeros(row_V.max() + 1, dtype=np.int64)
     of_row[row_V] = number_V

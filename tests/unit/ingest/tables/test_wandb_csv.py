@@ -191,6 +191,13 @@ def test_a_history_of_a_framework_counts_by_its_own_steps_and_has_our_names(tmp_
     assert again.rollouts_T.tolist() == series.rollouts_T.tolist()
 
 
+def test_a_history_in_two_parts_in_the_wrong_order_is_one_start(tmp_path: Path):
+    names = ("_step", "train/global_step", "train/reward", "train/frac_reward_zero_std")
+    rows = [f"{step},{step},{step / 100},0.5" for step in (*range(6, 13), *range(1, 6))]
+    (series,) = RunSet.read(write(tmp_path, "\n".join([",".join(names), *rows, ""])), n=8, bp=32).series("train_reward")
+    assert series.value_T.tolist() == [step / 100 for step in range(1, 13)]
+
+
 def test_a_step_that_counts_calls_is_a_question_and_never_taken_in_silence(tmp_path: Path):
     tags = ("eval/eval_math_pass1", "eval/eval_math_pass4")
     header = ",".join(["Step", *(f"n8_bp32 - {tag}" for tag in tags)])
