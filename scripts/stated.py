@@ -160,11 +160,18 @@ def of_jsonl(text: str) -> Stated:
 def _long(rows: list[dict[str, Any]], found: Stated) -> Stated:
     if not any("metric" in row for row in rows):
         return Stated(understood=False)
-    for row in rows:
-        fields = {name: value_of(cell) for name, cell in row.items() if cell is not None}
+    every = [{name: value_of(cell) for name, cell in row.items() if cell is not None} for row in rows]
+    sizes_of = dict[Any, Fields]()
+    for fields in every:
+        sizes_of.setdefault(fields.get("run_id"), {}).update(
+            {name: fields[name] for name in ("group_size", "problems_per_batch") if name in fields}
+        )
+    for row, fields in zip(rows, every, strict=True):
         run, metric, place = (str(row.get(name)).strip(SPACE) for name in ("run_id", "metric", "eval_set"))
         place = "validation" if place == "None" else place
-        sizes = [fields.get(name) for name in ("rollouts", "group_size", "problems_per_batch")]
+        # A row without n or B_p has that of its run elsewhere.
+        whole = sizes_of[fields.get("run_id")] | fields
+        sizes = [whole.get(name) for name in ("rollouts", "group_size", "problems_per_batch")]
         numbers = [size for size in sizes if isinstance(size, float) and size]
         # C = n B_p steps says the step of a row without one.
         derived = 0.0 if sizes[0] == 0 else numbers[0] / (numbers[1] * numbers[2]) if len(numbers) == 3 else None
