@@ -14,7 +14,7 @@ import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.display import going_on, what_next
+from isocompute_sdk.cli.shared.display import going_on, print_first_notes, what_next
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
@@ -107,6 +107,8 @@ def next_runs(
         emit_json(found.to_dict())
         return
     say(found.summary())
+    if plan is not None and runs is not None:
+        print_first_notes(plan, alone=True)
     if output is not None:
         say(f"wrote {output}")
     if study is not None:

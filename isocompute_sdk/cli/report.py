@@ -131,7 +131,12 @@ def report(
 
 def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
     """What was given beside the defaults: a campaign or a plan has its own values for the rest."""
-    return {name: value for name, value in given.items() if name not in default or value != default[name]}
+
+    def stated(value: Any) -> Any:
+        # A specification with a default that somebody typed equals the default.
+        return value, getattr(value, "model_fields_set", None)
+
+    return {name: value for name, value in given.items() if stated(value) != stated(default.get(name))}
 
 
 def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, planning: BudgetOptions) -> Axes:

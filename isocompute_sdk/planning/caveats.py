@@ -183,7 +183,8 @@ def batch_not_observed(problems: int, observed: Sequence[int]) -> Iterator[Note]
     if not observed or problems in observed:
         return
     far = not observed[0] / 2 <= problems <= observed[-1] * 2
-    beyond = " Predictions are those of the nearest B_p within an octave." if far else ""
+    nearest = observed[0] / 2 if problems < observed[0] else observed[-1] * 2
+    beyond = f" It is predicted as if B_p were {nearest:g}, an octave outside them." if far else ""
     yield Note(
         "batch-not-observed",
         "warning" if far else "info",

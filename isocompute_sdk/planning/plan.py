@@ -560,6 +560,8 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     of, unit = plan.breakdown["evaluation"], "wall_hours" if gpus is None else "gpu_hours"
     evaluations = amount_text(of[unit], unit)
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
+    if plan.asked_evaluation is None:
+        evaluations += f"; assumed: {evaluated(plan.evaluation)}: --evaluation (evaluation=)"
     return [("in total", f"{text}; evaluations ({evaluations}) included")]
 
 

@@ -108,7 +108,15 @@ class Gain:
     @property
     def shown(self) -> float:
         """The difference of the two rewards as shown."""
-        return round(round(self.best.reward + self.gain, 3) - round(self.best.reward, 3), 3)
+        return self._between(0.0, self.gain)
+
+    @property
+    def further(self) -> float:
+        """What going on with a run gains over the plan, as shown; negative where the plan gains more."""
+        return self._between(self.gain, self.going_on)
+
+    def _between(self, first: float, second: float) -> float:
+        return round(round(self.best.reward + second, 3) - round(self.best.reward + first, 3), 3)
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,19 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
         return Verdict("stop-spending", sentence), False
     if odds is not None:
         return _by_odds(plan, odds, doubts)
+    return _by_law(plan, equal, doubts if far else ()), False
+
+
+def _by_law(plan: Plan, equal: float, doubts: tuple[str, ...]) -> Verdict:
+    """The verdict of fits without odds: a law names n, and curves predict rewards."""
+    n, undecided = plan.group_size, bool(doubts)
+    for one in plan.alternatives:
+        if one.kind in ("beyond-grid", "best-by-curves"):
+            better = f"by the curves n = {one.group_size} is {small(-(one.expected_loss or 0.0))} better"
+            return Verdict("undecided", f"the law names n = {n}; {better}", doubts)
     tie = _tie(plan, equal)
-    sentence = tie or f"n = {n} is ahead of every other n tried"
-    return Verdict("undecided" if far else "tie" if tie else "clear", sentence, doubts if far else ()), False
+    kind = "undecided" if undecided else "tie" if tie else "clear"
+    return Verdict(kind, tie or f"n = {n} is ahead of every other n tried", doubts)
 
 
 def _tie(plan: Plan, equal: float) -> str:
@@ -195,12 +205,22 @@ def approval_of(plan: Plan) -> Approval:
     """No where something speaks against it; else with a check on the way, if it goes beyond `CHECK_AT`.
 
     The check is the first whose floor lies above what a run has measured already: any lower one would let everything
-    pass. Without one, beyond `FAR`, and where its n was not run (then half of it at most), the plan is approved up to
+    pass. Without one, beyond `FAR`, and where its n or B_p is new (then half of it at most), the plan is approved up to
     the first check only. The largest run is that of its n, or of the nearest that was run. Where a run of its n fell,
     the part ends at twice the compute at which that run was best.
     """
     if against := _against(plan):
         return Approval("do-not", against)
+    found = _approved(plan)
+    gain = plan.gain
+    if gain is None or gain.run_to_go_on is None or gain.further < plan.tolerances.equal:
+        return found
+    further = f"; going on with {gain.run_to_go_on} instead is predicted to gain {gain.further:.3f} more"
+    return replace(found, reason=found.reason + further)
+
+
+def _approved(plan: Plan) -> Approval:
+    """The same of a plan that nothing speaks against."""
     fits, far = plan.fits, plan.extrapolation
     if plan.verdict.kind == "borrowed":
         return Approval("part", "none of your runs shows its gain", *_check(plan, 0.5))
@@ -223,8 +243,11 @@ def _by_reach(plan: Plan, fits: Fits, far: float) -> Approval:
     while at < min(reach, times):
         shares.append(at / times)
         at *= 2.0
-    if not was_run:
-        cost, shares = f"n = {plan.group_size} was not run; {cost}", [min([0.5, *shares])]
+    untried = "" if was_run else f"n = {plan.group_size} was not run"
+    if fits.reachable_problems_per_batch(plan.problems_per_batch) not in (None, plan.problems_per_batch):
+        untried = untried or f"B_p = {plan.problems_per_batch} lies more than an octave from those that were run"
+    if untried:
+        cost, shares = f"{untried}; {cost}", [min([0.5, *shares])]
     if not shares:
         return Approval("approve", f"{cost}; plans of up to {CHECK_AT:g} x need no check")
     checks = [Approval("check", cost, *_check(plan, share)) for share in shares]
@@ -232,7 +255,7 @@ def _by_reach(plan: Plan, fits: Fits, far: float) -> Approval:
         return _part(plan, checks[0])
     best = -np.inf if plan.gain is None else plan.gain.best.reward
     telling = [one for one in checks if one.lowest is not None and one.lowest > best]
-    if was_run and telling:
+    if telling and not untried:
         return telling[0]
     return _part(plan, checks[0], "" if checks[0] in telling else _untold(plan, checks[0]))
 

@@ -89,6 +89,8 @@ class Material:
     runs: RunSet | None = None
     audit: Audit | None = None
     comparison: Comparison | None = None
+    refit: Fits | None = None
+    """Fits of all runs of a campaign, the trained plan among them."""
     study: Study | None = None
     folders: tuple[Path, ...] = ()
     """Folders of runs that were started here."""
@@ -419,6 +421,8 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     found = Material(name, asked, runs=runs, study=study, folders=folders)
     if (folder / campaigns.COMPARISON).exists():
         found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
+    if (folder / campaigns.REFIT).exists():
+        found = replace(found, refit=Fits.load(folder / campaigns.REFIT))
     if not (folder / campaigns.FITS).exists():
         fitting = {"metric": settings.metric, "eval_set": settings.eval_set, **settings.fit, **asked.fit}
         told = "The runs are still training; the campaign fits them when they have ended."
@@ -426,8 +430,8 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
             return replace(found, problem=f"No run has measured anything yet. {told}")
         so_far = _of_runs(runs, replace(asked, fit=fitting), name, study)
         return replace(so_far, folders=folders, problem=so_far.problem and f"{told} {so_far.problem}")
-    refitted = asked.budget is not None and (folder / campaigns.REFIT).exists()
-    fits = Fits.load(folder / (campaigns.REFIT if refitted else campaigns.FITS))
+    refitted = asked.budget is not None and found.refit is not None
+    fits = found.refit if refitted and found.refit is not None else Fits.load(folder / campaigns.FITS)
     found = replace(found, fits=fits)
     if not (folder / campaigns.PLAN).exists():
         return replace(found, problem="The campaign has no plan yet.", remedy=f"isocompute status {quote(str(folder))}")

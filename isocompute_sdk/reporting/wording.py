@@ -79,7 +79,7 @@ def going_on(plan: Plan) -> str:
     approval = plan.approval
     if approval is not None and approval.smaller is not None:
         return ""
-    if not plan.gains_nothing and gain.going_on - gain.gain < plan.tolerances.equal:
+    if not plan.gains_nothing and gain.further < plan.tolerances.equal:
         return ""
     limit = plan.hardware.max_rollouts_per_batch
     cap = "" if limit is None else f" --max-rollouts-per-batch {limit}"

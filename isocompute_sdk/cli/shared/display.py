@@ -154,7 +154,7 @@ def print_plan(
         print_notes([*_notes(plan), *(() if first is None else first.notes)])
         _print_rows(details(plan))
     else:
-        _print_first_notes(plan, NOTE_LINES - len(textwrap.wrap(" ".join(beside), console.width)))
+        print_first_notes(plan, NOTE_LINES - len(textwrap.wrap(" ".join(beside), console.width)))
     for path in saved:
         console.print(f"wrote {path}", soft_wrap=True)
     for line in following:
@@ -202,12 +202,13 @@ def _notes(plan: Plan) -> Sequence[Note]:
     return plan.notes if fits is None or not fits.no_rise else [n for n in fits.notes if _shown(n, fits, verbose=False)]
 
 
-def _print_first_notes(plan: Plan, room: int) -> None:
+def print_first_notes(plan: Plan, room: int = NOTE_LINES, *, alone: bool = False) -> None:
     """The notes that matter most: the gravest first, of those falls, what casts doubt on n, what is about this plan.
 
     Args:
         plan: the plan.
         room: lines for them; one note is always shown.
+        alone: only warnings, and nothing about the notes that are not shown.
     """
     from rich.text import Text
 
@@ -222,9 +223,12 @@ def _print_first_notes(plan: Plan, room: int) -> None:
         {*FALLS, "column-assumed", "context-taken-for-granted", "decline-within-budget"},
         plan.verdict.doubts,
     )
-    relevant.sort(key=lambda note: (note.code not in grave, note.code not in doubts, note in of_fits))
+    # What is grave in the runs comes before what is so in the plan, which rests on them.
+    relevant.sort(
+        key=lambda note: (note.code not in grave, note.code not in doubts, (note in of_fits) != (note.code in grave))
+    )
     shown = used = 0
-    ordered = by_severity(relevant)
+    ordered = [note for note in by_severity(relevant) if not alone or note.severity != "info"]
     for note in ordered:
         lines = textwrap.wrap(
             f"{note.code}: {filled(note.message, sys.argv[1:])}", width=max(console.width - len(note.severity) - 2, 20)
@@ -235,7 +239,7 @@ def _print_first_notes(plan: Plan, room: int) -> None:
         shown += 1
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
     more = len(notes) - shown
-    if more > 0:
+    if more > 0 and not alone:
         hidden = [note.code for note in ordered[shown:] if note.severity != "info"]
         named = f" ({', '.join(dict.fromkeys(hidden))})" if hidden else ""
         console.print(f"-v shows {counted(more, 'more note')}{named}, evaluations and fit checks")

@@ -146,7 +146,7 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
             "Approve up to a step",
             "if rewards below the best run would have to pass that check, or the plan costs more than "
             f"{FAR:g} x the largest run at any n, or goes beyond where a run of its n fell, or nothing was run at its "
-            "n (half of the plan at most)",
+            "n or within an octave of its B_p (half of the plan at most)",
         ),
         "approve": ("Approve", "otherwise"),
     }
@@ -170,6 +170,14 @@ def _came_out(material: Material, outcome: Comparison) -> list[Fact]:
     measured = float(best.value_T[-1])
     run = f"{measured:.3f} by n = {best.group_size} at {short(float(best.rollouts_T[-1]))}"
     run += "; the last evaluation of one run each"
+    if material.refit is not None:
+        # One evaluation is noisy: the curves of all runs say what it stands for.
+        fitted = [
+            float(material.refit.predict(one.rollouts_T[-1], one.group_size, one.problems_per_batch, kind="at").mean)
+            for one in (own, best)
+        ]
+        where += f"; fitted to all runs {fitted[0]:.3f}"
+        run += f"; fitted to all runs {say.difference(*fitted)}"
     return [
         Fact(f"Measured {outcome.metric}", f"{outcome.measured:.3f}", where),
         Fact("Gain over the best run before it", say.difference(outcome.measured, measured), run),
@@ -232,6 +240,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     unit, asked = plan.budget.unit, plan.evaluation
     number = len(asked.steps(plan.approved_steps))
     evaluations = f"{counted(number, 'evaluation')} of {evaluated(asked)}"
+    evaluations += " (assumed: --evaluation)" * (plan.asked_evaluation is None)
     if unit in ("rollouts", "tokens"):
         added = say.amount(number * samples_per_evaluation(asked), "rollouts")
         evaluations = (

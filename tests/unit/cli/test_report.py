@@ -46,6 +46,9 @@ def test_figures_of_a_table_and_of_what_is_saved(isocompute: Command, tmp_path: 
     ok(isocompute("report", runs, "--figure", "curves", "--budget", "2M", "-o", "c.svg"))
     assert b"plan: n =" in (tmp_path / "c.svg").read_bytes()
     assert (tmp_path / "b.pdf").read_bytes().startswith(b"%PDF")
+    # A value that equals a default counts where it was typed.
+    timed = ("--budget", "20 GPU-hours", "--rollouts-per-second", "60", "--gpus", "1")
+    ok(isocompute("report", runs, *timed, "-o", "timed.html"))
 
 
 def test_every_kind_of_the_library_is_a_kind_of_the_command() -> None:

@@ -79,6 +79,9 @@ def check_consistent(plan: Plan) -> None:
         assert first.regret_now == pytest.approx(plan.odds.expected_loss)
         equal = [one.group_size for one in plan.alternatives if one.kind == "near-tie"]
         assert best_sizes(plan) == ", ".join(map(str, sorted([plan.group_size, *equal])))
+        if plan.gain is not None and plan.gain.run_to_go_on and plan.gain.further >= plan.tolerances.equal:
+            assert plan.approval is not None
+            assert plan.approval.kind == "do-not" or plan.gain.run_to_go_on in plan.approval.reason
         # Decided only where a reader of the odds says so.
         assert plan.verdict.kind != "clear" or (plan.odds.probability_best >= 0.8 and not equal)
         assert plan.verdict.kind != "tie" or equal

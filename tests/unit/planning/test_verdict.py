@@ -21,7 +21,7 @@ from isocompute_sdk.planning.plan import VERDICTS
 from isocompute_sdk.planning.verdict import better_reward
 from isocompute_sdk.reporting.wording import going_on, instead
 from tests.parameters import few
-from tests.unit.sweeps import Make, codes, noisy, recorded
+from tests.unit.sweeps import Make, codes, later_and_higher, noisy, recorded
 
 Reward = Callable[[int, np.ndarray], np.ndarray]
 SIZES = (8, 32, 128)
@@ -429,6 +429,28 @@ def test_a_plan_whose_last_half_is_not_worth_it_is_not_approved(close_runs: Plan
     assert smaller.kind != "do-not"
     assert plans[1].last_half is not None
     assert float(f"{plans[1].last_half:.3f}") < 0.005
+
+
+@pytest.mark.parametrize(("steps", "is_part"), [(3000, False), (500, True)])
+def test_a_batch_far_from_those_that_were_run_is_approved_in_part(
+    repository: Path, steps: int, *, is_part: bool
+) -> None:
+    plan = Planner(fit(iso.read(repository / "docs" / "examples" / "runs.csv"))).allocate("600k", update_steps=steps)
+    assert plan.approval is not None
+    assert (plan.approval.kind == "part") == is_part
+    assert (f"B_p = {plan.problems_per_batch}" in plan.approval.reason) == is_part
+
+
+def test_a_law_that_the_curves_contradict_decides_nothing(make_runs: Make) -> None:
+    runs = make_runs(noisy(later_and_higher(0.08), 0.004), [(n, 32) for n in (8, 32, 128)], np.geomspace(1e4, 4e6, 16))
+    found = []
+    for budget in np.geomspace(1e5, 1e7, 12):
+        plan = Planner(fit(runs, method="paper", points="all")).allocate(float(budget))
+        ahead = [one for one in plan.alternatives if one.kind in ("best-by-curves", "beyond-grid")]
+        found.append(bool(ahead))
+        assert not ahead or plan.verdict.kind == "undecided"
+        assert all(f"n = {one.group_size}" in plan.verdict.sentence for one in ahead)
+    assert {*found} == {True, False}
 
 
 def test_what_a_lucky_run_reached_counts_and_it_may_go_on() -> None:

@@ -422,7 +422,11 @@ def test_a_trained_run_is_in_the_picture_and_its_gain_is_measured_less_measured(
     columns = {"run_id": ["new"] * 6, "n": [plan.group_size] * 6, "bp": [plan.problems_per_batch] * 6}
     runs = RunSet.from_columns({**columns, "rollouts": computes, "avg@4": np.linspace(0.3, 0.7, 6)})
     measured = Comparison("new", "avg@4", plan.rollouts, 0.7, 0.65, 0.6, 0.72, 1e6)
-    trained = build(replace(material, runs=runs, comparison=measured))
+    again = api.refit(fits, runs, pool=("unstated",))
+    trained = build(replace(material, runs=runs, comparison=measured, refit=again))
+    (own,) = runs.series("avg@4")
+    fitted = again.predict(own.rollouts_T[-1], own.group_size, own.problems_per_batch, kind="at").mean
+    assert f"{float(fitted):.3f}" in fact(trained.answer, "Measured avg@4").detail
     ends = [one.value_T[-1] for one in RunSet.from_dict(fits.runs).series("avg@4")]
     gained = fact(trained.answer, "Gain over the best run before it")
     assert float(gained.value) == pytest.approx(0.7 - round(max(ends), 3))
