@@ -125,7 +125,8 @@ def _journal(configuration: Configuration) -> str:
         amounts = {"step": step, "rollouts": rollouts, "tokens": tokens_sampled(rollouts)}
         lines.append(json.dumps(record(run.run_id, kind, **amounts, **fields), allow_nan=False) + "\n")
 
-    append("run", 0, {**configuration.context(), "simulation": True, "versions": {"numpy": np.__version__}})
+    opening = {"update_steps": run.update_steps, "simulation": True, "versions": {"numpy": np.__version__}}
+    append("run", 0, {**configuration.context(), **opening})
     timer = _Timer(configuration) if configuration.options.clock else None
     done = 0
     for step, metrics in simulate(configuration):

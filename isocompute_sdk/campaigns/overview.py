@@ -19,7 +19,7 @@ from isocompute_sdk.planning.pricing import bare
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
-from isocompute_sdk.specs import Budget, Study
+from isocompute_sdk.specs import Allocation, Budget, Study
 from isocompute_sdk.timing.spending import in_time_left, seconds_for, seconds_left
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import follow
@@ -67,16 +67,30 @@ def runs_begun(file: Path, study: Study) -> Path | None:
     return next((place for place in places if any(map(store.has_begun, place.glob("*/")))), None)
 
 
-def less_spent(budget: Budget, file: Path, study: Study, runs: Path) -> Budget:
-    """A budget less what a study's runs in a folder have spent of its own budget.
+def begun_runs(file: Path, study: Study) -> tuple[Allocation, ...]:
+    """The runs of a study's file that have begun, as studies name them, at the length that they have."""
+    folder, found = runs_begun(file, study), list[Allocation]()
+    for place in () if folder is None else store.find_runs(folder):
+        spec = store.read_spec(place)
+        if spec is None or not store.has_begun(place) or spec.run_id.startswith("plan-"):
+            continue
+        rate, size = spec.recipe.learning_rate_anchor, ("group_size", "problems_per_batch", "update_steps", "seed")
+        own = {} if rate == study.recipe.learning_rate_anchor else {"learning_rate_anchor": rate}
+        found.append(Allocation.model_validate({**{name: getattr(spec, name) for name in size}, **own}))
+    return tuple(found)
+
+
+def less_spent(budget: Budget, folder: Path) -> Budget:
+    """A budget less what the runs of the study or campaign in a folder have spent of its own budget.
 
     Raises:
         PlanError: it is the study's own, and its plan was trained.
     """
-    ran = overview(runs if campaign_around(file, study) is None else file.parent)
+    ran = overview(folder)
     if ran is None or ran.left is None or ran.study.budget is None:
         return budget
-    if ran.done and ran.kinds["plan"].rollouts and budget == ran.study.budget:
+    study, gone = ran.study, ran.study.budget.available - ran.left
+    if ran.done and ran.kinds["plan"].rollouts and budget == study.budget:
         raise PlanError(
             f"{study.name} is done: {bare(ran.left, budget.unit)} of {budget} left",
             "To plan more, raise the study's budget, or give a larger one: --budget C.",
@@ -84,8 +98,9 @@ def less_spent(budget: Budget, file: Path, study: Study, runs: Path) -> Budget:
     if study.designed is not None:
         budget = in_time_left(budget, (status.folder for status in ran.statuses), study.designed.slots or 1)
     spent = dict(budget.spent or {})
-    spent["pilot"] = spent.get("pilot", 0.0) + ran.study.budget.available - ran.left
-    return budget.replace(spent=spent)
+    if gone:
+        spent["pilot"] = spent.get("pilot", 0.0) + gone
+    return budget.replace(spent=spent or None)
 
 
 def overview(folder: Path) -> Overview | None:

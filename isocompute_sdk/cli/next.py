@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
@@ -34,6 +35,8 @@ DATA, FILE = (".jsonl", ".ndjson", ".json", ".parquet", ".csv"), "PROBLEMS.jsonl
 """Suffixes of files of problems, and the word that stands for one in a command."""
 PLAN = "next-plan.json"
 """What the runs to make first are launched from: plan.json is that of the whole budget."""
+NEXT_STUDY = "next.yaml"
+"""Where a command that writes a study with its next runs puts it."""
 _MADE = re.compile(r"next-(\d+)")
 
 
@@ -101,8 +104,12 @@ def next_runs(
         found = plan.next_runs or planner.next_runs(budget, slots, **planning.choices())
     found = found or _pilot(paths, study, budget, planning, planner)
     first = found if isinstance(found, NextRuns) else found.first
+    lines = list[str]()
+    if study is not None:
+        lines = _study_commands(first, study, paths[0], output, planning.budget)
+        lines = lines or [f"next: {_training(plan or planner.allocate(budget, slots=0, **planning.choices()), study)}"]
     if output is not None:
-        _write(output, found, first, study)
+        _write(output, found, first, study, paths, lines)
     if json:
         emit_json(found.to_dict())
         return
@@ -111,9 +118,7 @@ def next_runs(
         print_first_notes(plan, alone=True)
     if output is not None:
         say(f"wrote {output}")
-    if study is not None:
-        lines = _study_commands(first, study, paths[0], output, planning.budget, logged=runs is not None)
-    else:
+    if study is None:
         plan = plan or planner.allocate(budget, slots=0 if first.runs else slots, **planning.choices())
         fits = None if runs is None else planner.fits
         typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
@@ -125,19 +130,39 @@ def next_runs(
         say(line)
 
 
-def _study_commands(
-    first: NextRuns, study: Study, path: Path, output: Path | None, asked: str | None, *, logged: bool
-) -> list[str]:
-    """What to type to make these runs in a study; without any, to train its plan if it was run."""
-    if study.designed is not None and output is None:
+def _study_commands(first: NextRuns, study: Study, path: Path, output: Path | None, asked: str | None) -> list[str]:
+    """What to type to make these runs in a study; nothing where there are none, unless the study trains its plan."""
+    if study.designed is not None and (output is None or not first.runs):
         # It makes them itself.
         raised = f", with {asked} as its budget" * bool(asked)
         return [f"next{raised}: isocompute run {quote(str(path))}"]
     if not first.runs:
-        return [f"next: isocompute run {quote(str(path))}"] if logged else []
+        return []
     if output is None or output.suffix not in YAML:
-        return [f"next: isocompute next {quote(str(path))} --output next.yaml, then isocompute run next.yaml"]
+        again = shlex.join(without(sys.argv[1:], ("--output", "-o", "--json")))
+        return [f"next: isocompute {again} --output {NEXT_STUDY} && isocompute run {NEXT_STUDY}"]
     return [f"next: isocompute run {quote(str(output))}"]
+
+
+def _training(plan: Plan, study: Study) -> str:
+    """The command that plans the budget of a study with the runs so far, or without any."""
+    from isocompute_sdk.records.comparable import values_of
+    from isocompute_sdk.reporting.wording import budget_option, runs_behind, speed_options
+    from isocompute_sdk.specs import Recipe
+
+    fits, hardware, recipe = plan.fits, study.hardware, study.recipe
+    if fits is None or plan.verdict.kind == "borrowed":
+        words = ["plan --prior", f"--model {quote(study.model)}", f"--recipe {recipe.based_on}"]
+    else:
+        pooled = ["--pool learning_rate"] * (len(values_of(fits.settings, "learning_rate")) > 1)
+        words = ["allocate", runs_behind(fits), "--eval-set validation", *pooled]
+    preset = Recipe.preset(recipe.based_on)
+    changed = {name: getattr(recipe, name) for name in recipe.given if getattr(recipe, name) != getattr(preset, name)}
+    words += [f"--recipe-value {name}={value}" for name, value in changed.items() if isinstance(value, int | float)]
+    limit = hardware.max_rollouts_per_batch
+    words += [] if limit is None else [f"--max-rollouts-per-batch {limit}"]
+    words += [f"--gpus {','.join(map(str, hardware.gpu_counts))}"] * ("gpus" in hardware.model_fields_set)
+    return " ".join(["isocompute", *words, budget_option(plan.budget), *speed_options(plan)])
 
 
 def _without_runs(plan: Plan, typed: Typed) -> list[str]:
@@ -200,7 +225,7 @@ def _fits_of(
     paths: Sequence[Path], study: Study | None, budget: Budget, fitting: FittingOptions, planning: BudgetOptions
 ) -> tuple[Fits | FitsSet | None, Budget]:
     """Fits of the runs so far, those of a study included, None without any; and the budget less what those spent."""
-    from isocompute_sdk.campaigns.overview import less_spent, runs_begun
+    from isocompute_sdk.campaigns.overview import campaign_around, less_spent, runs_begun
 
     if study is not None:
         begun = runs_begun(paths[0], study)
@@ -209,7 +234,8 @@ def _fits_of(
         # Learning rates of one study follow the rule of its recipe, and may differ.
         pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
         fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit([begun])
-        return fits, less_spent(budget, paths[0], study, begun)
+        around = campaign_around(paths[0], study)
+        return fits, less_spent(budget, begun if around is None else paths[0].parent)
     if not paths and fitting.map is None:
         return None, budget
     return fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch), budget
@@ -238,18 +264,27 @@ def _pilot(
     )
 
 
-def _write(path: Path, found: NextRuns | PilotDesign, first: NextRuns, study: Study | None) -> None:
-    """The answer as JSON, or the study with its runs as YAML."""
+def _write(
+    path: Path,
+    found: NextRuns | PilotDesign,
+    first: NextRuns,
+    study: Study | None,
+    paths: Sequence[Path],
+    lines: Sequence[str],
+) -> None:
+    """The answer as JSON, or as YAML the study with these runs, and with those of its own that have begun."""
+    from isocompute_sdk.campaigns.overview import begun_runs
     from isocompute_sdk.specs import dump_spec
 
     if path.suffix not in YAML or study is None:
         found.save(path)
         return
     if not first.runs:
-        raise PlanError(f"{path} was not written: {first.reason}", "Train the plan: isocompute allocate prints it.")
+        raise PlanError(f"{path} was not written: {first.reason}", "\n".join(lines))
     new = {(run.group_size, run.problems_per_batch, run.seed) for run in first.runs}
-    kept = [one for one in study.runs if (one.group_size, one.problems_per_batch, one.seed) not in new]
-    files.write_text(path, dump_spec(study.replace(runs=(*kept, *(run.allocation for run in first.runs)))))
+    kept = [one for one in begun_runs(paths[0], study) if (one.group_size, one.problems_per_batch, one.seed) not in new]
+    runs = (*kept, *(run.allocation for run in first.runs))
+    files.write_text(path, dump_spec(study.replace(sweep=None, pilot=None, runs=runs)))
 
 
 def _first_number(paths: Sequence[Path]) -> int:

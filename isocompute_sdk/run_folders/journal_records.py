@@ -56,6 +56,8 @@ class RunRecord(Record):
     """Rollouts per problem in one update, n."""
     problems_per_batch: int | None = Field(default=None, ge=1)
     """Problems per update, B_p."""
+    update_steps: int | None = Field(default=None, ge=1)
+    """Updates that the run was asked for, M."""
     seed: int | None = None
 
 

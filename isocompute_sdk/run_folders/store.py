@@ -399,7 +399,7 @@ class RunWatch:
             run_id=spec.run_id if spec is not None else str(run.get("run_id", folder.name)),
             group_size=n,
             problems_per_batch=problems,
-            update_steps=spec.update_steps if spec is not None else None,
+            update_steps=spec.update_steps if spec is not None else run.get("update_steps"),
             step=step,
             rollouts=rollouts if rollouts is not None else step * (n or 0) * (problems or 0),
             metrics=progress.metrics if progress is not None else {},

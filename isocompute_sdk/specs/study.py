@@ -239,7 +239,7 @@ class Study(Spec):
     sweep: Sweep | None = None
     """Grid of pilot runs. None: no pilot runs."""
     runs: tuple[Allocation, ...] = ()
-    """Single pilot runs beside the sweep, as `isocompute next` writes them; one with the n, B_p and seed of a run of
+    """Single pilot runs, as `isocompute next` writes them; beside a sweep, one with the n, B_p and seed of a run of
     the sweep sets its length."""
     pilot: Pilot | None = None
     """`auto`: the budget pays for a pilot whose runs are chosen while it goes on, then for the planned run; `sweep` is

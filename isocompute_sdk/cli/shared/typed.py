@@ -50,6 +50,7 @@ class Typed:
         """The same command with another question: `--for-reward` or `--budget` with its value, quoted for a shell."""
         gone = (
             "--budget",
+            "--spent",
             "--reward-unit",
             *(("--for-reward",) if "--budget" in option else ("--deadline", "--mode", *COMPARED)),
         )

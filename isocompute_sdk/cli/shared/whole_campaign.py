@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from isocompute_sdk.cli.shared import background, following
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
+from isocompute_sdk.cli.shared.work_progress import WorkProgress, on_stderr, resumable
 from isocompute_sdk.errors import PlanError, RecordError
 
 if TYPE_CHECKING:
@@ -75,9 +75,9 @@ def run_campaign(
             folder,
             executor=executor,
             metric=f"avg@{study.evaluation.samples}",
-            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses),
+            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses, lambda: final_steps(folder)),
             on_edit=note_changes,
-            on_decision=progress.say,
+            on_decision=telling(folder, json=json),
             base=base,
             fit_options={} if settings is None else settings.fit,
             plan_options={} if settings is None else settings.plan,
@@ -118,15 +118,37 @@ def run_campaign(
         raise refusal
 
 
+def telling(folder: Path, *, json: bool) -> Callable[[str], object]:
+    """Say what a campaign has decided so far and why; returns what says the decisions to come."""
+    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
+
+    if json:
+        return on_stderr
+    for one in read_decisions(folder):
+        say(one.reason)
+
+    def tell(text: str) -> None:
+        say(text)
+        # The next one may be hours away.
+        sys.stdout.flush()
+
+    return tell
+
+
+def final_steps(folder: Path) -> dict[str, int]:
+    """M that each run of a designed pilot is to have if no look ends it."""
+    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
+
+    taken = read_decisions(folder)
+    return {run.run_id: run.final_steps for run in taken[-1].runs} if taken else {}
+
+
 def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
-    """Print what was decided and why, the plan, the prediction with its outcome, and what was spent."""
+    """Print the plan, the prediction with its outcome, and what was spent."""
     from isocompute_sdk.campaigns.comparison import at_check
     from isocompute_sdk.campaigns.overview import overview
-    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
     from isocompute_sdk.run_folders import store
 
-    for one in read_decisions(campaign.root):
-        say(one.reason)
     say()
     print_plan(outcome.plan)
     say()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -58,17 +58,25 @@ class WorkProgress:
     def __init__(self) -> None:
         self._stages: list[str] = []
         self._said = 0.0
-        self._ended: set[str] = set()
+        self._ended: set[tuple[str, int | None]] = set()
 
     def stage(self, label: str) -> None:
         """Begin a stage; one that was shown is not shown again."""
         if label not in self._stages:
             self._stages.append(label)
             self._said = time.monotonic()
-            self.say(label)
+            on_stderr(label)
 
-    def runs(self, label: str, statuses: Sequence[RunStatus]) -> None:
-        """Show the progress of the runs of a stage."""
+    def runs(
+        self, label: str, statuses: Sequence[RunStatus], final_steps: Callable[[], Mapping[str, int]] | None = None
+    ) -> None:
+        """Show the progress of the runs of a stage.
+
+        Args:
+            label: the stage.
+            statuses: how far its runs are.
+            final_steps: returns M of runs that pause on the way to it, by name.
+        """
         from isocompute_sdk.phrases import duration
         from isocompute_sdk.timing.spending import seconds_left
 
@@ -77,22 +85,27 @@ class WorkProgress:
             return
         for status in statuses:
             given_up = status.state == "stopped" and status.message
-            if status.run_id in self._ended or not (given_up or status.state in ("finished", "failed")):
+            end = status.run_id, status.update_steps
+            if end in self._ended or not (given_up or status.state in ("finished", "failed")):
                 continue
-            self._ended.add(status.run_id)
+            self._ended.add(end)
+            final = final_steps().get(status.run_id, 0) if final_steps is not None else 0
+            paused = status.state == "finished" and status.step < final
+            state = f"at step {status.step:,} of {final:,}" if paused else status.state
             value = f", {status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
-            told = f"given up: {status.message}" if given_up else f"{status.state}{value}"
-            self.say(f"{label}: {status.run_id} {told}")
+            told = f"given up: {status.message}" if given_up else f"{state}{value}"
+            on_stderr(f"{label}: {status.run_id} {told}")
         if time.monotonic() - self._said >= SECONDS_BETWEEN_LINES:
             done, total = _rollouts(statuses)
             left = seconds_left(statuses)
             parts = [f"{label}: {done / total:.0%} of {total:,} rollouts", *_rewards(statuses)]
-            self.say(", ".join([*parts, *([] if left is None else [f"about {duration(left)} left"])]))
+            on_stderr(", ".join([*parts, *([] if left is None else [f"about {duration(left)} left"])]))
             self._said = time.monotonic()
 
-    def say(self, text: str) -> None:
-        """A line of its own."""
-        print(text, file=sys.stderr, flush=True)
+
+def on_stderr(text: str) -> None:
+    """Print a line of its own."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _rollouts(statuses: Sequence[RunStatus]) -> tuple[int, int]:

@@ -190,10 +190,9 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
     if not spent.rollouts:
         return [fact for fact in _cost(material, plan) if fact.value != UNKNOWN]
     detail = f"{plan.rollouts:,} by the plan; evaluations of all runs, extra: {spent.evaluation_rollouts:,.0f}"
-    return [
-        Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail),
-        Fact("Time", duration(3600 * spent.hours), "of all runs together"),
-    ]
+    facts, seconds = [Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail)], 3600 * spent.hours
+    # Simulated runs log next to none.
+    return facts if seconds < 0.5 else [*facts, Fact("Time", duration(seconds), "of all runs together")]
 
 
 def _going_on(material: Material) -> list[Block]:

@@ -58,6 +58,8 @@ def test_the_launched_script_leaves_a_journal_that_reads_back(tmp_path: Path) ->
     records = [json.loads(line) for line in (work / "runs" / "sim" / METRICS_FILE).read_text().splitlines()]
     assert records[0]["simulation"] is True
     assert records[-1]["status"] == "finished"
+    (watch,) = registry.watches([work / "runs" / "sim"])
+    assert watch.status().update_steps == 200
 
 
 def test_runs_of_a_sweep_share_one_task(tmp_path: Path) -> None:

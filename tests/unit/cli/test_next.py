@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import Planner, RunSet, fit
+from isocompute_sdk.planning import PilotDesign
 from isocompute_sdk.specs import load_study
 from tests.processes import ok
 from tests.unit.cli.test_commands import Command
@@ -71,15 +72,43 @@ def test_without_data_a_pilot_is_printed_and_its_commands_work(
     ok(isocompute(*shlex.split(again)))
 
 
-def test_a_study_gets_its_next_runs(isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_gets_the_runs_that_were_named_and_those_that_it_has(
+    isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.yaml").write_text(STUDY)
+    printed = ok(isocompute("next", "study.yaml")).stdout
+    ok(isocompute("next", "study.yaml", "--output", "design.json"))
+    named = [run.allocation for run in PilotDesign.load("design.json").first.runs]
+    (line,) = re.findall(r"^next: (.*)$", printed, re.MULTILINE)
+    commands = [shlex.split(command)[1:] for command in line.split(" && ")]
+    ok(isocompute(*commands[0]))
+    first = load_study("next.yaml")
+    assert list(first.runs) == named
+    assert first.sweep is None
+    ok(isocompute(*commands[1], "--dry-run", "--prepare"))
+    # The sweep is paid beside the budget, so that nothing of it is spent; what has run stays in the study.
+    ok(isocompute("run", "study.yaml"))
     ok(isocompute("next", "study.yaml", "--output", "next.yaml"))
     before, after = load_study("study.yaml"), load_study("next.yaml")
+    assert after.sweep is None
     assert {run.run_id for run in before.expand()} <= {run.run_id for run in after.expand()}
-    assert after.runs
-    assert after.sweep == before.sweep
-    ok(isocompute("run", "next.yaml", "--dry-run", "--prepare"))
+    ok(isocompute("run", "next.yaml", "--dry-run"))
+
+
+def test_a_study_without_runs_worth_their_cost_names_the_command_that_plans_its_budget(
+    isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY.replace("4M", "100k").replace("40_960", "20_480"))
+    for has_run in (False, True):
+        printed = ok(isocompute("next", "study.yaml")).stdout
+        refused = isocompute("next", "study.yaml", "--output", "next.yaml").stderr
+        (command,) = re.findall(r"^next: isocompute (.*)$", printed, re.MULTILINE)
+        assert command in refused
+        planned = json.loads(ok(isocompute(*shlex.split(command), "--json")).stdout)
+        assert (planned["verdict"]["kind"] == "borrowed") is not has_run
+        ok(isocompute("run", "study.yaml"))
 
 
 def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(

@@ -243,6 +243,9 @@ def test_commands_keep_what_was_typed_but_not_where_it_was_written() -> None:
     borrowed = Typed(("plan", "--published", "some/law", "--budget", "3M", "--spend", "all"), own=False)
     assert borrowed.asking("next") == "isocompute next --published some/law --budget 3M --spend all"
     assert borrowed.asking("next", "next-1") == "isocompute next --budget 3M --spend all next-1"
+    paid = Typed(("allocate", "runs.csv", "--spent", "pilot=335872", "--budget", "3M"))
+    other = "--budget 731700 --spent pilot=335872"
+    assert paid.instead(other) == f"isocompute allocate runs.csv {other}"
 
 
 def test_an_audit_that_is_proposed_has_the_bounds_that_were_typed(tmp_path: Path) -> None:
