@@ -114,6 +114,9 @@ def next_runs(
         emit_json(found.to_dict())
         return
     say(found.summary())
+    for note in () if runs is None else planner.fits.notes:
+        if note.code == "run-left-out":
+            say(note.message)
     if output is not None:
         say(f"wrote {output}")
     if study is None:
