@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, CampaignSettings
+from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
 from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
 from isocompute_sdk.campaigns.pilot_rounds import Decision, read_decisions
@@ -101,6 +102,16 @@ def less_spent(budget: Budget, folder: Path) -> Budget:
     if gone:
         spent["pilot"] = spent.get("pilot", 0.0) + gone
     return budget.replace(spent=spent or None)
+
+
+def study_file(folder: Path) -> Path | None:
+    """The study's file in the folder of a campaign, if `isocompute run` with it, here, goes on with that campaign."""
+    file = folder / STUDY_COPY
+    if not file.is_file() or not CAMPAIGN.holds(folder / SETTINGS):
+        return None
+    study = CAMPAIGN.load(folder / SETTINGS).study
+    here = (Path(study.output_dir) / study.name).resolve() == folder.resolve()
+    return file if here or campaign_around(file, study) is not None else None
 
 
 def overview(folder: Path) -> Overview | None:

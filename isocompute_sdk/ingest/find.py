@@ -25,6 +25,7 @@ from isocompute_sdk.ingest.formats.registry import formats, journals, recognised
 from isocompute_sdk.ingest.paths import (
     CONSOLE,
     EVENT_MARK,
+    PROGRAM,
     TENSORBOARD,
     Listing,
     is_log,
@@ -42,7 +43,7 @@ from isocompute_sdk.records.reward_metrics import rank
 from isocompute_sdk.run_folders.store import unmeasured
 
 REQUEST = "request.json"
-MARKS = (REQUEST, "claim_folder.py")
+MARKS = (REQUEST, PROGRAM)
 """Files in every run folder that a launch script of this package made."""
 _CONSOLE_NAME = re.compile(r".+\.(log|out|err)|(console|stdout|stderr|output|launch|train|log).*\.txt", re.IGNORECASE)
 _OF_QUEUES = re.compile(r"\.[oe]\d+")
@@ -328,13 +329,6 @@ def _launched_runs(requests: Iterable[Path], base: Path) -> list[LogSource]:
 def is_run_folder(folder: Path) -> bool:
     """Whether a launch script made the folder."""
     return all((folder / name).is_file() for name in MARKS)
-
-
-def started_folders(files: Iterable[Path]) -> set[Path]:
-    """Folders of launch scripts without the journal of a run, which may have nothing in it yet."""
-    folders = {file.parent for file in files if file.name == REQUEST}
-    names = [one.journal.file for one in journals() if one.journal is not None]
-    return {one for one in folders if is_run_folder(one) and not any((one / name).exists() for name in names)}
 
 
 def free_tables(listing: Listing) -> list[Path]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
@@ -30,6 +31,8 @@ TENSORBOARD, CONSOLE = "tensorboard", "console"
 """Stores of event files, which every format may be read from, and of captured consoles."""
 EVENT_MARK = "tfevents"
 """What the name of every event file contains."""
+PROGRAM, STARTS = "claim_folder.py", "attempts.jsonl"
+"""What launch scripts write before they check anything, and the starts of a run beside its journal."""
 NEVER_LOGS = (".csv", ".tsv", ".parquet", ".pq")
 """Endings of tables that no log has: nothing that knows logs is loaded for them."""
 MAY_HOLD = (".json", ".log", ".out", ".txt")
@@ -219,6 +222,18 @@ def tables_among(files: Iterable[Path]) -> list[Path]:
     return sorted(file for file in wanted if not is_log(file))
 
 
+def untrained_folders(files: Sequence[Path]) -> set[Path]:
+    """Folders of launch scripts without the journal of a run, which may have nothing in it yet."""
+    made, begun = ({file.parent for file in files if file.name == name} for name in (PROGRAM, STARTS))
+    if not (made or begun):
+        return set()
+    from isocompute_sdk.ingest.formats.registry import journals
+
+    folders = made | (begun - {file.parent for file in tables_among(files) if file.name != STARTS})
+    names = [one.journal.file for one in journals() if one.journal is not None]
+    return {one for one in folders if not any((one / name).exists() for name in names)}
+
+
 def json_tables(files: Iterable[Path]) -> list[Path]:
     """Files in JSON that hold rows, sorted: read of a folder that has nothing else, most are settings or dumps.
 
@@ -256,6 +271,12 @@ def _refuse_missing(target: Path) -> None:
         )
     if target.is_symlink():
         raise RecordError(f"{target} is a broken link", "Give the file or folder itself, or repair the link.")
+    script = target.with_name(f"{target.name}.sh")
+    if script.is_file():
+        raise RecordError(
+            f"no such folder: {target}; its run has not been trained yet",
+            f"Start its script: bash {quote(str(script))}, or leave it out.",
+        )
     beside = sorted(file.name for file in target.parent.iterdir()) if target.parent.is_dir() else []
     raise RecordError(
         f"no such file or folder: {target}",

@@ -35,6 +35,7 @@ from isocompute_sdk.ingest.paths import (
     readable,
     refuse_unknown_names,
     tables_among,
+    untrained_folders,
 )
 from isocompute_sdk.ingest.tables import RawTable, columns_of, holds_rows, is_sealed, read_table
 from isocompute_sdk.notes import Note
@@ -308,7 +309,14 @@ class Collection:
 
     def _tables_in(self, listing: Listing, sources: Sequence[LogSource]) -> list[Path]:
         """The tables that are read: none beside logs, which a note says."""
-        files = [] if sources else find_files(listing, self.format)
+        idle = set[Path]() if sources or self.format != "auto" else untrained_folders(listing.files)
+        if idle and not tables_among(file for file in listing.files if file.parent not in idle):
+            from isocompute_sdk.run_folders.store import unmeasured
+
+            folder = min(idle)
+            why, advice = unmeasured(folder)
+            raise RecordError(f"{folder}: the run of a launch script {why}", advice)
+        files = [] if sources else [one for one in find_files(listing, self.format) if one.parent not in idle]
         if self.format != "auto":
             return files
         inside = {source.folder for source in sources if source.launched is not None}
@@ -321,12 +329,13 @@ class Collection:
 
     def _every_table(self, listing: Listing, sources: Sequence[LogSource]) -> list[Path]:
         """All that may be tables, beside logs too: of a folder the files with the ending of one, and what was named."""
-        from isocompute_sdk.ingest.find import free_tables, started_folders
+        from isocompute_sdk.ingest.find import free_tables
         from isocompute_sdk.ingest.stores.wandb_run import folders_without_history
         from isocompute_sdk.run_folders.store import unmeasured
 
         inside = {source.folder for source in sources}
-        for folder in started_folders(listing.files) - inside:
+        idle = untrained_folders(listing.files) - inside
+        for folder in idle:
             why, advice = unmeasured(folder)
             self.errors[str(folder)] = RecordError(f"{folder}: the run of a launch script {why}", advice)
         for folder in folders_without_history(listing.files):
@@ -334,8 +343,8 @@ class Collection:
             self.errors[str(folder)] = NothingMeasured(why, "Copy it too, or leave the folder out.")
         # What lies in the folder of a run is its own: samples, problem sets, copies of its log.
         inside.discard(listing.path)
-        tables = [file for file in free_tables(listing) if inside.isdisjoint(file.parents)]
-        if not (tables or sources):
+        tables = [file for file in free_tables(listing) if {*inside, *idle}.isdisjoint(file.parents)]
+        if not (tables or sources or idle):
             tables = json_tables(listing.files)
         taken = {*tables, *(path for source in sources for path in source.paths)}
         taken |= {run.config.path for run in self.logs.values() if run.config is not None}

@@ -87,13 +87,17 @@ class Basis:
         return planner
 
     @classmethod
-    def for_study(cls, fits: Fits | FitsSet, study: Study, throughput: Throughput | None = None) -> Self:
-        """The planner of a study; `throughput` takes the place of the study's."""
+    def for_study(
+        cls, fits: Fits | FitsSet, study: Study, throughput: Throughput | None = None, **changes: Any
+    ) -> Self:
+        """The planner of a study; `throughput` and other arguments of `Planner` take the place of the study's."""
         speed = study.throughput if throughput is None else throughput
         first = fits.first if isinstance(fits, FitsSet) else fits
         # What a study's own runs trained is what it plans for, also where they are simulated.
         model = first.model if first.method in FITTED and first.model is not None else study.model
-        return cls(fits, study.hardware, study.recipe, speed, evaluation=study.evaluation, model=model)
+        made: dict[str, Any] = {"hardware": study.hardware, "recipe": study.recipe, "throughput": speed}
+        made |= {"evaluation": study.evaluation, "model": model}
+        return cls(fits, **(made | changes))
 
     @property
     def recipe(self) -> Recipe:

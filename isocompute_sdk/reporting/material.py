@@ -18,6 +18,7 @@ from isocompute_sdk.auditing import audit as conduct_audit
 from isocompute_sdk.auditing.result import AUDIT
 from isocompute_sdk.campaigns import campaign as campaigns
 from isocompute_sdk.campaigns.comparison import COMPARISON, Comparison
+from isocompute_sdk.campaigns.overview import Overview, less_spent, overview, study_file
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
@@ -94,6 +95,8 @@ class Material:
     study: Study | None = None
     folders: tuple[Path, ...] = ()
     """Folders of runs that were started here."""
+    campaign: Overview | None = None
+    """How far the campaign is, while it is under way."""
     problem: str = ""
     """Why there is no plan."""
     remedy: str = ""
@@ -112,6 +115,14 @@ class Material:
     def ended(self) -> int:
         """How many of the runs that were started here have ended."""
         return sum(store.is_finished(folder) or bool(store.read_abandoned(folder)) for folder in self.folders)
+
+    @property
+    def resuming(self) -> str:
+        """The command that goes on with the campaign; empty while it is controlled, and where none does from here."""
+        if self.campaign is None or self.campaign.controller is not None:
+            return ""
+        file = study_file(self.campaign.folder)
+        return "" if file is None else f"isocompute run {quote(str(file))}"
 
     @property
     def flat(self) -> bool:
@@ -342,12 +353,20 @@ def _of_plan(plan: Plan, asked: Asked, name: str) -> Material:
     return replace(found, planner=planner, options=fixed, planned_again=False)
 
 
-def _of_fits(given: Fits | FitsSet, asked: Asked, name: str, runs: RunSet | None = None) -> Material:
+def _of_fits(
+    given: Fits | FitsSet,
+    asked: Asked,
+    name: str,
+    runs: RunSet | None = None,
+    study: Study | None = None,
+    campaign: Path | None = None,
+) -> Material:
     fits = given.first if isinstance(given, FitsSet) else given
-    found = Material(name, asked, fits=fits, runs=fits.table if runs is None else runs)
+    found = Material(name, asked, fits=fits, runs=fits.table if runs is None else runs, study=study)
     try:
-        planner = Planner(given, **asked.planner)
-        budget = asked.budget if asked.budget is not None else _usual_budget(fits)
+        made = Planner(given, **asked.planner) if study is None else Planner.for_study(given, study, **asked.planner)
+        planner, budget = made, asked.budget if asked.budget is not None else _usual_budget(fits)
+        budget = budget if campaign is None else less_spent(budget, campaign)
         plan = planner.allocate(budget, **asked.options)
     except IsoComputeError as error:
         if asked.must_plan:
@@ -373,13 +392,13 @@ def _usual_budget(fits: Fits) -> Budget:
     return Budget(rollouts=float(f"{REACH * fits.largest_compute:.2g}"))
 
 
-def _of_runs(runs: RunSet, asked: Asked, name: str, study: Study | None = None) -> Material:
+def _of_runs(
+    runs: RunSet, asked: Asked, name: str, study: Study | None = None, campaign: Path | None = None
+) -> Material:
     """Fit and plan runs; where they cannot be fitted together, audit them."""
-    if study is not None and study.budget is not None and asked.budget is None:
-        planner = {"hardware": study.hardware, "recipe": study.recipe, "throughput": study.throughput}
-        planner |= {"evaluation": study.evaluation, "model": study.model}
+    if study is not None:
         options = {"n_problems": study.data.n_problems, **asked.options}
-        asked = replace(asked, budget=study.budget, planner=planner | dict(asked.planner), options=options)
+        asked = replace(asked, budget=study.budget if asked.budget is None else asked.budget, options=options)
     try:
         fits = _fit(runs, asked)
     except IsoComputeError as error:
@@ -391,7 +410,7 @@ def _of_runs(runs: RunSet, asked: Asked, name: str, study: Study | None = None) 
             # What stands in the way of an audit too comes first.
             return _without_plan(found, wrong if wrong.options else error)
         return replace(_without_plan(found, error), audit=audit)
-    return replace(_of_fits(fits, asked, name, runs), study=study)
+    return _of_fits(fits, asked, name, runs, study, campaign)
 
 
 def _fit(runs: RunSet, asked: Asked) -> Fits | FitsSet:
@@ -418,7 +437,9 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     except RecordError:
         # Until the first run has measured something there is nothing to read.
         runs = None
-    found = Material(name, asked, runs=runs, study=study, folders=folders)
+    going = overview(folder)
+    under_way = None if going is None or going.done else going
+    found = Material(name, asked, runs=runs, study=study, folders=folders, campaign=under_way)
     if (folder / campaigns.COMPARISON).exists():
         found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
     if (folder / campaigns.REFIT).exists():
@@ -428,8 +449,9 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
         told = "The runs are still training; the campaign fits them when they have ended."
         if runs is None:
             return replace(found, problem=f"No run has measured anything yet. {told}")
-        so_far = _of_runs(runs, replace(asked, fit=fitting), name, study)
-        return replace(so_far, folders=folders, problem=so_far.problem and f"{told} {so_far.problem}")
+        so_far = _of_runs(runs, replace(asked, fit=fitting), name, study, folder)
+        problem = so_far.problem and f"{told} {so_far.problem}"
+        return replace(so_far, folders=folders, campaign=found.campaign, problem=problem)
     refitted = asked.budget is not None and found.refit is not None
     fits = found.refit if refitted and found.refit is not None else Fits.load(folder / campaigns.FITS)
     found = replace(found, fits=fits)

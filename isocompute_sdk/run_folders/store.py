@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from isocompute_sdk import files
@@ -29,6 +30,8 @@ from isocompute_sdk.run_folders.wrapper import EXIT_FILE, JOB_FILE, LOG_FILE, ST
 from isocompute_sdk.specs import RunSpec
 
 SPEC_FILE, METRICS_FILE, STARTED_FILE = "spec.json", "metrics.jsonl", "handle.json"
+SCRIPT = "launch.sh"
+"""File that starts a run; every executor runs it, and running it again resumes the run."""
 LOCAL = "local"
 """Name of the executor whose references are those of `locks.process_ref`."""
 _LONGER_FILE = ".longer"
@@ -477,9 +480,18 @@ def unmeasured(folder: Path) -> tuple[str, str]:
         why = message.partition("\n")[0]
         return (
             f"failed before its first update: {why}",
-            f"Correct that and start it again; see {_log(folder) or OUTPUT}.",
+            f"Correct that and start it again{_script(folder)}; see {_log(folder) or OUTPUT}.",
         )
+    if state == "waiting" and not any((folder / name).exists() for name in (journal_records.ATTEMPTS_FILE, JOB_FILE)):
+        return "has not been trained yet", f"Start its script{_script(folder)}, or leave the folder out."
     return "has not measured anything yet", "Wait for its first update; its console log says what is happening."
+
+
+def _script(folder: Path) -> str:
+    """How to start the script of a run, which lies in its folder, or beside it or the folder around it by its name."""
+    beside = [one.with_name(f"{one.name}.sh") for one in (folder, folder.parent) if one.name]
+    found = next((path for path in (folder / SCRIPT, *beside) if path.is_file()), None)
+    return "" if found is None else f": bash {quote(str(found))}"
 
 
 def _opening(folder: Path) -> Mapping[str, Any]:

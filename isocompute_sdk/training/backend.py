@@ -21,13 +21,10 @@ from isocompute_sdk.errors import BackendError, SpecError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.run_folders.store import RunWatch
+from isocompute_sdk.run_folders.store import SCRIPT, RunWatch
 from isocompute_sdk.specs import RunSpec, Spec
 from isocompute_sdk.specs.base import Text
 from isocompute_sdk.specs.syntax.complaints import close_match, meanings, problem
-
-SCRIPT = "launch.sh"
-"""File that starts a run; every executor runs it, and running it again resumes the run."""
 
 _SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 RESERVED = ("train", "validation", "train_probe", "default", "unknown")

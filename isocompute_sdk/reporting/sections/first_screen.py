@@ -12,7 +12,7 @@ from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
 from isocompute_sdk.planning.plan import IN_PYTHON, VERDICTS, assumed_values, best_sizes, limits
 from isocompute_sdk.planning.plan_parts import Approval, Gain
-from isocompute_sdk.planning.pricing import evaluated, part_of, samples_per_evaluation
+from isocompute_sdk.planning.pricing import bare, evaluated, part_of, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
@@ -197,11 +197,18 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
 
 def _going_on(material: Material) -> list[Block]:
     """Says that runs have not ended, so that everything may change."""
-    ended, started = material.ended, len(material.folders)
-    if ended == started:
-        return []
-    text = f"Preliminary: {ended} of {counted(started, 'run')} have ended. The numbers below will change."
-    return [Paragraph(text)]
+    ended, started, blocks = material.ended, len(material.folders), list[Block]()
+    if ended < started:
+        text = f"Preliminary: {ended} of {counted(started, 'run')} have ended. The numbers below will change."
+        blocks.append(Paragraph(text))
+    if (campaign := material.campaign) is not None:
+        budget, text, command = campaign.study.budget, "The campaign is under way", material.resuming
+        if budget is not None and campaign.left is not None and (spent := budget.available - campaign.left):
+            text += f"; {bare(spent, budget.unit)} of {budget} are spent"
+        if campaign.controller is None:
+            text += ". No process controls it; to go on" + ("" if command else ", run its study where it was started")
+        blocks.append(Missing(f"{text}{':' if command else '.'}", command))
+    return blocks
 
 
 def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, str]:
@@ -214,7 +221,11 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
     elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
-        text, command = f"{text}To write the scripts{_of_runs(material.first)}:", material.first
+        if material.campaign is None:
+            text, command = f"{text}To write the scripts{_of_runs(material.first)}:", material.first
+        else:
+            # It may choose further runs beside them.
+            text, command = f"{text}The campaign makes such runs itself.", material.resuming
     elif approval.kind == "do-not" and (command := material.going_on):
         text += f"Next, check {say.GOING_ON}{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,6 +164,32 @@ def test_hours_of_runs_made_first_are_off_a_deadline_that_is_no_day(
         # Evaluations take up to a twentieth beside training, more of short runs.
         assert len(left) == 1
         assert max(hours) < 60 - float(left[0].removesuffix("h")) < 1.5 * max(hours) + 0.02
+
+
+@pytest.mark.parametrize("backend", ["trl", "torch"])
+def test_a_folder_whose_script_has_trained_nothing_names_that_script(
+    isocompute: Command, make_runs: Make, tmp_path: Path, backend: str
+) -> None:
+    fit_runs(make_runs, (8, 128), 5e4).to_polars().write_csv(tmp_path / "runs.csv")
+    Planner(fit(fit_runs(make_runs, (8, 128), 5e4))).allocate("10M").save(tmp_path / "plan.json")
+    script = ("--backend", backend, "--output-dir", "next-1", "--script", "next-1.sh", "--model", "some/model")
+    ok(isocompute("launch", "plan.json", *script))
+    asked = ("next", "runs.csv", "next-1", "--budget", "10M")
+    assert "bash next-1.sh" in isocompute(*asked).stderr
+    if backend == "trl":
+        # Its data are missing.
+        subprocess.run(["bash", "next-1.sh"], cwd=tmp_path, env={**os.environ, "PYTHON": sys.executable}, check=False)
+        (folder,) = (tmp_path / "next-1").iterdir()
+    else:
+        # As of a run that was interrupted at once.
+        folder = tmp_path / "next-1" / "n8"
+        folder.mkdir(parents=True)
+        (folder / "attempts.jsonl").write_text('{"kind": "start", "attempt": 1}\n')
+        os.utime(folder / "attempts.jsonl", (0, 0))
+    refused = isocompute(*asked)
+    assert refused.returncode == 1
+    assert "bash next-1.sh" in refused.stderr
+    assert str(folder.relative_to(tmp_path)) in isocompute("doctor", "next-1").stdout
 
 
 def test_a_run_that_the_plan_names_is_not_taken_for_a_change_of_it(

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from isocompute_sdk.campaigns.campaign import Campaign
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
+from isocompute_sdk.reporting.material import Asked, gather
+from isocompute_sdk.reporting.page import Missing
+from isocompute_sdk.reporting.report import build
+from isocompute_sdk.specs import load_study
 from tests.processes import ok
 
 STUDY = """\
@@ -87,6 +93,37 @@ def test_a_run_that_pauses_for_a_look_is_not_called_finished(isocompute: Run, tm
     for run in first.runs:
         assert f"{run.run_id} at step {run.update_steps} of {run.final_steps}," in said
         assert f"{run.run_id} finished" in said
+
+
+def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_command_that_goes_on(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    folder, said = Path("runs/auto"), list[str]()
+
+    def pause(reason: str) -> None:
+        said.append(reason)
+        if len(said) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Campaign(load_study("study.yaml"), folder, base=tmp_path, on_decision=pause).run()
+    found = gather(folder, Asked())
+    assert found.plan is not None
+    spent = read_decisions(folder)[-1].spent
+    assert found.plan.budget.spent == {"pilot": spent}
+    assert found.plan.predicted_reward is not None
+    asked = json.loads(ok(isocompute("next", "study.yaml", "--json")).stdout)
+    assert found.plan.next_runs is not None
+    assert asked["runs"] == found.plan.next_runs.to_dict()["runs"]
+    told = [one for one in build(found).answer.more if isinstance(one, Missing) and one.command == found.resuming]
+    assert f"{spent:,.0f} of 100,000 rollouts" in told[0].text
+    ok(isocompute(*shlex.split(found.resuming)[1:]))
+    assert gather(folder, Asked()).comparison is not None
+    # From another folder the same command would begin another campaign.
+    monkeypatch.chdir(folder)
+    assert not found.resuming
 
 
 def test_options_of_a_sweep_and_a_campaign_are_not_mixed_up(isocompute: Run, tmp_path: Path) -> None:
