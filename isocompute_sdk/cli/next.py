@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import Budget, Study
 
 YAML = (".yaml", ".yml")
-DATA, FILE = (".jsonl", ".ndjson", ".json", ".parquet", ".csv"), "PROBLEMS.jsonl"
-"""Suffixes of files of problems, and the word that stands for one in a command."""
+DATA, FILE = (".jsonl", ".ndjson", ".json"), "PROBLEMS.jsonl"
+"""Suffixes of files of problems that scripts read, and the word that stands for one in a command."""
 PLAN = "next-plan.json"
 """What the runs to make first are launched from: plan.json is that of the whole budget."""
 _MADE = re.compile(r"next-(\d+)")
@@ -271,6 +271,7 @@ def _launches(
     from isocompute_sdk.planning.changes import pricing_of
     from isocompute_sdk.planning.pricing import amount_text
     from isocompute_sdk.records.comparable import values_of
+    from isocompute_sdk.training.checks import is_other_format
     from isocompute_sdk.training.registry import backend_of
 
     def price(run: NextRun, steps: int) -> dict[str, float]:
@@ -285,7 +286,9 @@ def _launches(
         data = values_of(fits.settings, "train_data")
         same += f" --backend {backend}" if backend else ""
         if called := _named_data(fits):
-            yield f"# your runs call their training data {', '.join(called)}: name its file in place of {FILE}"
+            wrong = any(map(is_other_format, called))
+            what = "convert it to JSON lines with isocompute problems, and name that file" if wrong else "name its file"
+            yield f"# your runs call their training data {', '.join(called)}: {what} in place of {FILE}"
             same += f" --train-data {FILE}"
         elif len(data) == 1:
             same += f" --train-data {quote(str(data[0]))}"
@@ -329,11 +332,13 @@ def _launches(
 
 
 def _named_data(fits: Fits | None) -> list[str]:
-    """Training data of the runs that are no file, but only a name: no script can read them."""
+    """Training data of the runs that no script can read: only a name, or a file that a launch refuses."""
     from isocompute_sdk.records.comparable import values_of
+    from isocompute_sdk.training.checks import in_home, is_other_format
 
     names = [] if fits is None else [str(value) for value in values_of(fits.settings, "train_data")]
-    return [name for name in names if Path(name).suffix not in DATA and not Path(name).exists()]
+    is_file = {name: Path(name).suffix in DATA or Path(name).exists() for name in names}
+    return [name for name in names if not is_file[name] or is_other_format(name) or in_home(name)]
 
 
 def _checkpoints(first: NextRuns, places: Sequence[Path], fits: Fits | None) -> dict[str, SavedCheckpoint]:

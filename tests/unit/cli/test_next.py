@@ -163,13 +163,27 @@ def test_commands_are_for_the_framework_that_made_the_runs(
         assert named == ([] if framework == "prime-rl" else [framework])
 
 
-@pytest.mark.parametrize(("data", "printed"), [("gsm8k", "PROBLEMS.jsonl"), ("math.jsonl", "math.jsonl")])
-def test_scripts_read_a_file_of_problems_also_where_the_runs_only_name_their_data(
+@pytest.mark.parametrize(
+    ("data", "printed"),
+    [
+        ("gsm8k", "PROBLEMS.jsonl"),
+        ("math.jsonl", "math.jsonl"),
+        ("/d/math/train.parquet", "PROBLEMS.jsonl"),
+        ("~/train.jsonl", "PROBLEMS.jsonl"),
+    ],
+)
+def test_scripts_read_a_file_of_problems_also_where_the_runs_name_none_that_a_launch_accepts(
     isocompute: Command, make_runs: Make, tmp_path: Path, data: str, printed: str
 ) -> None:
     fit_runs(make_runs, (8, 128), 5e4, train_data=data).to_polars().write_csv(tmp_path / "runs.csv")
     shown = ok(isocompute("next", "runs.csv", "--budget", "10M"))
-    assert re.findall(r"^isocompute launch .*--train-data (\S+)", shown.stdout, re.MULTILINE) == [printed]
+    (script,) = re.findall(r"^isocompute (launch .*--train-data (\S+).*)", shown.stdout, re.MULTILINE)
+    assert script[1] == printed
+    assert (f"# your runs call their training data {data}: " in shown.stdout) is (data != printed)
+    assert ("isocompute problems" in shown.stdout) is data.endswith(".parquet")
+    (saving,) = re.findall(r"^isocompute (allocate .*)", shown.stdout, re.MULTILINE)
+    ok(isocompute(*shlex.split(saving)))
+    ok(isocompute(*shlex.split(script[0])))
     # What the new runs record is the file, so that their data may differ.
     assert ("--pool train_data" in shown.stdout) is (data != printed)
 
