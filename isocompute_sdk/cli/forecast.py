@@ -111,7 +111,7 @@ def forecast(
     if rest.remaining is None and (refused := changed_options(rest)):
         raise SpecError(f"{refused[0]} works only with --remaining", "Add --remaining 2M.")
     left_out: dict[str, str] = {}
-    runs, sweep = _read(logs, reading, eval_set, pool or (), bounds, seed, left_out)
+    runs, sweep, apart = _read(logs, reading, eval_set, pool or (), bounds, seed, left_out)
     saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
     if rest.remaining is not None:
         run = _newest(reading, logs, runs) if run is None else run
@@ -123,7 +123,7 @@ def forecast(
         plan_anew = ["isocompute allocate", *reading.sources(logs), *given, f"--budget {rest.remaining}"]
         _replan(runs, name, behind, own, rest, seed, output, plan_anew, json=json)
         if not json:
-            _say_left_out(left_out)
+            _say_left_out(left_out, apart)
         return
     names = list(runs.run_ids) if run is None else [run]
     places = [run] if run is not None and checkpoints else runs.run_ids
@@ -142,7 +142,7 @@ def forecast(
         _print_table(found)
     else:
         say("\n".join(one.summary() for one in found))
-    _say_left_out(left_out)
+    _say_left_out(left_out, apart)
     for path in written:
         say(f"wrote {path}")
 
@@ -155,16 +155,22 @@ def _read(
     bounds: tuple[float, float],
     seed: int,
     left_out: dict[str, str],
-) -> tuple[RunSet, Fits | None]:
-    """The runs, and fits of them together, if they may be compared."""
+) -> tuple[RunSet, Fits | None, IsoComputeError | None]:
+    """The runs, and fits of several together or why there are none."""
     from isocompute_sdk import api
     from isocompute_sdk.fitting.fits import Fits
 
     if (file := reading.saved(logs)) is not None:
         fits = Fits.load(file)
-        return api.runs_of(fits, "forecast"), fits
+        return api.runs_of(fits, "forecast"), fits, None
     runs = reading.read(logs, reading.metric, left_out=left_out)
-    return runs, api.fit_together(runs, None, reading.metric, eval_set, bounds=bounds, rng=seed, pool=pool)
+    if len(runs.run_ids) < 2:
+        # Its surface is that of its fit, without the checks of a sweep.
+        return runs, None, None
+    try:
+        return runs, api.fit(runs, reading.metric, eval_set, bounds=bounds, rng=seed, pool=pool), None
+    except (FitError, RecordError) as error:
+        return runs, None, error
 
 
 def _forecasts(
@@ -207,7 +213,11 @@ def _newest(reading: ReadingOptions, logs: list[Path] | None, runs: RunSet) -> s
     return last[0] if len(last) == 1 and last[0] in runs.run_ids else None
 
 
-def _say_left_out(left_out: Mapping[str, str]) -> None:
+def _say_left_out(left_out: Mapping[str, str], apart: IsoComputeError | None) -> None:
+    """Which runs have no forecast, and why a run is forecast without the others that were given."""
+    if apart is not None:
+        ways = f"To use them, add {' '.join(apart.options)}" if apart.options else apart.shell_hint
+        say(printable(f"other runs are not used: {apart.message}. {ways}"))
     for name, why in left_out.items():
         say(printable(f"left out: {name}: {why}"))
 

@@ -15,6 +15,7 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import going_on, what_next
+from isocompute_sdk.cli.shared.new_runs import pooled, unknown_settings, unreadable_data
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import Budget, Study
 
 YAML = (".yaml", ".yml")
-DATA, FILE = (".jsonl", ".ndjson", ".json"), "PROBLEMS.jsonl"
-"""Suffixes of files of problems that scripts read, and the word that stands for one in a command."""
+FILE = "PROBLEMS.jsonl"
+"""What stands for a file of problems in a command."""
 PLAN = "next-plan.json"
 """What the runs to make first are launched from: plan.json is that of the whole budget."""
 _MADE = re.compile(r"next-(\d+)")
@@ -165,7 +166,7 @@ def _scripts(
     from isocompute_sdk.training.checks import model_option
 
     is_saved = any(holds_fits(path) for path in paths)
-    if unknown := _unknown(fits):
+    if unknown := unknown_settings(fits):
         yield (
             f"unknown: the runs do not record {listed(unknown, 4)}. The scripts below assume values, and runs with "
             "another recipe cannot be compared with yours: give yours with --set NAME=VALUE, and the scripts use them."
@@ -177,9 +178,7 @@ def _scripts(
     if fitting.map is not None or is_saved:
         yield f"when they have finished: plan again with all logs, yours and {joined(folders)}"
     else:
-        # What the new runs record is the file.
-        wanted = ["train_data"] * bool(_named_data(fits)) + ["unstated"] * bool(unknown)
-        pooled = [f"--pool {name}" for name in wanted if name not in (fitting.pool or ())]
+        differ = [f"--pool {name}" for name in pooled(fits) if name not in (fitting.pool or ())]
         before = plan.budget.spent or {}
         spent = {**before, "pilot": before.get("pilot", 0.0) + cost}
         paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
@@ -190,7 +189,7 @@ def _scripts(
             gone = max(hours) if at_once > 1 else sum(hours)
             paid.append(f"--deadline {max(deadline - gone, 0.01):.2f}h")
         asked = replace(typed, words=tuple(words))
-        yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
+        yield f"when they have finished: {asked.asking('next', *folders, *paid, *differ)}"
     yield from going_on("or", plan, typed)
 
 
@@ -285,7 +284,7 @@ def _launches(
         backend = None if fits.table is None else backend_of(fits.table)
         data = values_of(fits.settings, "train_data")
         same += f" --backend {backend}" if backend else ""
-        if called := _named_data(fits):
+        if called := unreadable_data(fits):
             wrong = any(map(is_other_format, called))
             what = "convert it to JSON lines with isocompute problems, and name that file" if wrong else "name its file"
             yield f"# your runs call their training data {', '.join(called)}: {what} in place of {FILE}"
@@ -331,16 +330,6 @@ def _launches(
     return total, hours
 
 
-def _named_data(fits: Fits | None) -> list[str]:
-    """Training data of the runs that no script can read: only a name, or a file that a launch refuses."""
-    from isocompute_sdk.records.comparable import values_of
-    from isocompute_sdk.training.checks import in_home, is_other_format
-
-    names = [] if fits is None else [str(value) for value in values_of(fits.settings, "train_data")]
-    is_file = {name: Path(name).suffix in DATA or Path(name).exists() for name in names}
-    return [name for name in names if not is_file[name] or is_other_format(name) or in_home(name)]
-
-
 def _checkpoints(first: NextRuns, places: Sequence[Path], fits: Fits | None) -> dict[str, SavedCheckpoint]:
     """The newest checkpoint of each run that is continued."""
     from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
@@ -355,14 +344,3 @@ def _checkpoints(first: NextRuns, places: Sequence[Path], fits: Fits | None) -> 
     own = {name: of_run(saved, name, names) for name in continued}
     own = {name: [one for one in some if 0 < one.step < continued[name].update_steps] for name, some in own.items()}
     return {name: some[-1] for name, some in own.items() if some}
-
-
-def _unknown(fits: Fits | None) -> list[str]:
-    """Settings that the scripts record and no run does."""
-    from isocompute_sdk.records import CONTEXT_FIELDS
-    from isocompute_sdk.records.columns import LENIENT
-
-    runs = () if fits is None or fits.table is None else fits.table.runs()
-    # Scripts do not know the number of problems either.
-    recorded = [name for name in CONTEXT_FIELDS if name not in (*LENIENT, "n_problems")]
-    return [name for name in recorded if runs and all(run.context[name] is None for run in runs)]

@@ -207,6 +207,7 @@ def test_a_run_that_would_end_below_another_does_not_go_on() -> None:
     assert found.best.run_id == "other"
     assert found.option("go-on").reward < found.best.reward
     assert found.follow == "stop"
+    assert "other" in found.option("stop").why
     assert fits.replan(runs, "300k", run_id="other").best is None
 
 
