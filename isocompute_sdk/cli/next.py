@@ -15,7 +15,7 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import going_on, what_next
-from isocompute_sdk.cli.shared.new_runs import pooled, unknown_settings, unreadable_data
+from isocompute_sdk.cli.shared.new_runs import pooled, rewards, unknown_settings, unreadable_data
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
@@ -35,6 +35,8 @@ FILE = "PROBLEMS.jsonl"
 """What stands for a file of problems in a command."""
 PLAN = "next-plan.json"
 """What the runs to make first are launched from: plan.json is that of the whole budget."""
+MAPPED = ("--map", "--set", "--rename", "--ignore")
+"""Options that say what the columns of a mapping mean; a table that was made from it says so itself."""
 _MADE = re.compile(r"next-(\d+)")
 
 
@@ -175,7 +177,7 @@ def _scripts(
     cost, hours = yield from _launches(first, plan, paths, checkpoints, fits, model_option(model))
     made = _first_number(paths)
     folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
-    if fitting.map is not None or is_saved:
+    if is_saved:
         yield f"when they have finished: plan again with all logs, yours and {joined(folders)}"
     else:
         differ = [f"--pool {name}" for name in pooled(fits) if name not in (fitting.pool or ())]
@@ -183,13 +185,21 @@ def _scripts(
         spent = {**before, "pilot": before.get("pilot", 0.0) + cost}
         paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
         words, deadline = without(typed.words, ("--spent",)), plan.budget.deadline_hours
+        named, when = [] if fitting.metric else rewards(plan), "when they have finished"
+        if fitting.map is not None:
+            # A mapping is read in place of paths.
+            table = str(fitting.map.with_suffix(".parquet"))
+            yield f"{when}: isocompute doctor {' '.join([*fitting.sources(None), *named])} --output {quote(table)}"
+            words, when = [words[0], table, *without(words[1:], MAPPED)], "then"
+            # The table has the new name.
+            named = [option for option in named if not option.startswith("--rename")]
         if deadline is not None and not planning.names_day:
             words = without(words, ("--deadline",))
             # Runs that train at the same time end with the longest.
             gone = max(hours) if at_once > 1 else sum(hours)
             paid.append(f"--deadline {max(deadline - gone, 0.01):.2f}h")
         asked = replace(typed, words=tuple(words))
-        yield f"when they have finished: {asked.asking('next', *folders, *paid, *differ)}"
+        yield f"{when}: {asked.asking('next', *folders, *paid, *differ, *named)}"
     yield from going_on("or", plan, typed)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.planning import Plan
 
 DATA = (".jsonl", ".ndjson", ".json")
 """Suffixes of files of problems that scripts read."""
@@ -20,6 +22,20 @@ def pooled(fits: Fits | None) -> list[str]:
     # What the new runs record is the file.
     differ = ["train_data"] * bool(unreadable_data(fits)) + [UNSTATED] * bool(unknown_settings(fits))
     return list(dict.fromkeys([*asked, *differ]))
+
+
+def rewards(plan: Plan) -> list[str]:
+    """The option with which a reward other than avg@k is that of both: scripts log avg@k and the training reward."""
+    from isocompute_sdk.metrics import UNKNOWN_AVERAGE
+    from isocompute_sdk.records.columns import SAYS_ITSELF
+    from isocompute_sdk.records.reward_metrics import is_training_reward
+
+    own = plan.metric
+    if is_training_reward(own):
+        return [f"--metric {quote(own)}"]
+    if SAYS_ITSELF.fullmatch(own) or own == UNKNOWN_AVERAGE:
+        return []
+    return [f"--rename {quote(f'{own}=avg@{plan.evaluation.samples}')}"]
 
 
 def unreadable_data(fits: Fits | None) -> list[str]:
