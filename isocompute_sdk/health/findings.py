@@ -182,6 +182,11 @@ class Finding:
         return f"the reward {FELL[FALLS[self.code]]}: {self.seen}"
 
     @property
+    def trouble(self) -> str:
+        """What is wrong and what was seen of it, in one line."""
+        return f"{ADVICE[self.code].title} ({self.code}): {self.seen}"
+
+    @property
     def where(self) -> str:
         """When it began, in words."""
         if self.rollouts is None:
