@@ -138,6 +138,9 @@ def test_a_sudden_collapse_keeps_the_reward_before_it_and_halves_the_learning_ra
     assert found.checkpoint.path == "/runs/mine/checkpoint-16"
     assert found.checkpoint.reward == pytest.approx(0.45, abs=0.02)
     assert found.follow == "halve-learning-rate"
+    assert found.option(found.follow).changes == {"learning_rate": 5e-5}
+    # What to try by the finding is the same.
+    assert "half the learning rate" in found.summary()
 
 
 @pytest.mark.parametrize(("scale", "terms"), [(1.0, True), (100.0, True), (-1.0, False)])
