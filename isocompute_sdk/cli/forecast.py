@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,6 +117,7 @@ def forecast(
     if rest.remaining is not None:
         run = _newest(reading, logs, runs) if run is None else run
         name = next(iter(runs.run_ids)) if run is None and len(runs.run_ids) == 1 else run
+        apart = apart or _without_metric(runs, sweep, name)
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
         mine = runs if name is None else runs.filter(run_id=name)
         behind = sweep or api.fit(mine, reading.metric, eval_set, bounds=bounds, rng=seed)
@@ -126,6 +128,7 @@ def forecast(
             _say_left_out(left_out, apart)
         return
     names = list(runs.run_ids) if run is None else [run]
+    apart = apart or _without_metric(runs, sweep, run)
     places = [run] if run is not None and checkpoints else runs.run_ids
     own = {name: [(one.step, str(one.path)) for one in of_run(saved, name, places)] for name in names}
     found, failed = _forecasts(own, runs, sweep, reading.metric, eval_set, settings)
@@ -173,6 +176,23 @@ def _read(
         return runs, None, error
 
 
+def _without_metric(runs: RunSet, sweep: Fits | None, name: str | None) -> IsoComputeError | None:
+    """That no other run has the metric of a run's forecast, with the option that gives it to them."""
+    from isocompute_sdk.records.reward_metrics import headline, is_training_reward, measured_in
+
+    others = [run for run in runs.run_ids if run != name]
+    if sweep is None or name is None or not others or sweep.metric in runs.filter(run_id=others).metrics:
+        return None
+    found = headline(measured_in(runs.filter(run_id=others).to_polars()))
+    if found is None:
+        return RecordError(f"they have no {sweep.metric}")
+    theirs = found[0]
+    options = [f"--rename {quote(f'{theirs}={sweep.metric}')}"]
+    if is_training_reward(theirs):
+        options = [f"--metric {quote(theirs)}"] if theirs in runs.filter(run_id=name).metrics else []
+    return RecordError(f"they have no {sweep.metric}, but {theirs}", options=options)
+
+
 def _forecasts(
     saved: Mapping[str, Sequence[tuple[int, str]]],
     runs: RunSet,
@@ -209,15 +229,19 @@ def _newest(reading: ReadingOptions, logs: list[Path] | None, runs: RunSet) -> s
     """The run of the last of several paths; None if it holds several."""
     if logs is None or len(logs) == 1:
         return None
-    last = reading.read(logs[-1:], reading.metric).run_ids
+    try:
+        last = reading.read(logs[-1:], reading.metric).run_ids
+    except RecordError:
+        # Columns to rename or ignore may be those of the other paths alone.
+        last = replace(reading, rename=None, ignore=None).read(logs[-1:], reading.metric).run_ids
     return last[0] if len(last) == 1 and last[0] in runs.run_ids else None
 
 
 def _say_left_out(left_out: Mapping[str, str], apart: IsoComputeError | None) -> None:
     """Which runs have no forecast, and why a run is forecast without the others that were given."""
     if apart is not None:
-        ways = f"To use them, add {' '.join(apart.options)}" if apart.options else apart.shell_hint
-        say(printable(f"other runs are not used: {apart.message}. {ways}"))
+        ways = f"To use them, add {' '.join(apart.options)}" if apart.options else apart.shell_hint or ""
+        say(printable(f"other runs are not used: {apart.message}. {ways}".strip()))
     for name, why in left_out.items():
         say(printable(f"left out: {name}: {why}"))
 

@@ -230,3 +230,8 @@ def test_runs_that_state_no_settings_are_used_by_the_forecast_that_launch_prints
     (line,) = (line for line in alone.splitlines() if "not used" in line)
     assert "model and learning_rate" in line
     assert line.endswith("--pool unstated")
+    renamed = (tmp_path / "runs.csv").read_text().replace("avg@4", "eval/reward")
+    (tmp_path / "runs.csv").write_text(renamed)
+    (line,) = (line for line in ok(isocompute(*command)).stdout.splitlines() if "not used" in line)
+    option = shlex.split(line.partition("To use them, add ")[2])
+    assert "not used" not in ok(isocompute(*command, *option)).stdout
