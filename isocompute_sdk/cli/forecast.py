@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import aligned, emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.cli.shared.typed import filled
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.phrases import counted, multiple, or_unknown, printable, short
 
@@ -185,12 +187,13 @@ def _without_metric(runs: RunSet, sweep: Fits | None, name: str | None) -> IsoCo
         return None
     found = headline(measured_in(runs.filter(run_id=others).to_polars()))
     if found is None:
-        return RecordError(f"they have no {sweep.metric}")
+        return RecordError(f"they have no {sweep.metric}", "Give logs that have it.")
     theirs = found[0]
     options = [f"--rename {quote(f'{theirs}={sweep.metric}')}"]
     if is_training_reward(theirs):
         options = [f"--metric {quote(theirs)}"] if theirs in runs.filter(run_id=name).metrics else []
-    return RecordError(f"they have no {sweep.metric}, but {theirs}", options=options)
+    hint = f"If {theirs} is the same reward, name both alike."
+    return RecordError(f"they have no {sweep.metric}, but {theirs}", hint, options)
 
 
 def _forecasts(
@@ -240,8 +243,8 @@ def _newest(reading: ReadingOptions, logs: list[Path] | None, runs: RunSet) -> s
 def _say_left_out(left_out: Mapping[str, str], apart: IsoComputeError | None) -> None:
     """Which runs have no forecast, and why a run is forecast without the others that were given."""
     if apart is not None:
-        ways = f"To use them, add {' '.join(apart.options)}" if apart.options else apart.shell_hint or ""
-        say(printable(f"other runs are not used: {apart.message}. {ways}".strip()))
+        ways = f"If they are comparable, add {' '.join(apart.options)}" if apart.options else apart.shell_hint
+        say(printable(filled(f"other runs are not used: {apart.message}. {ways}", sys.argv[1:])))
     for name, why in left_out.items():
         say(printable(f"left out: {name}: {why}"))
 

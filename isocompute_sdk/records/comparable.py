@@ -58,7 +58,7 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
     shown = "; ".join(f"{f}: {', '.join(values[f][:5])}" for f in differing)
     alike = all(len(known[f] - {None}) < 2 for f in differing)
     apart = f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier"
-    unsaid = f"some of these runs do not state {joined(differing)}, which others do: the curves may not be comparable"
+    unsaid = f"some of these runs do not state {joined(differing)}, which others do: their curves may not be comparable"
     pooled = (UNSTATED,) if alike else differing
     say = "say that runs which do not state them are like those that do" if alike else "say that it does not matter"
     first = min(known[differing[0]] - {None}, key=repr)

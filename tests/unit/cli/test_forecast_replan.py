@@ -233,5 +233,5 @@ def test_runs_that_state_no_settings_are_used_by_the_forecast_that_launch_prints
     renamed = (tmp_path / "runs.csv").read_text().replace("avg@4", "eval/reward")
     (tmp_path / "runs.csv").write_text(renamed)
     (line,) = (line for line in ok(isocompute(*command)).stdout.splitlines() if "not used" in line)
-    option = shlex.split(line.partition("To use them, add ")[2])
+    option = shlex.split(line.rpartition(" add ")[2])
     assert "not used" not in ok(isocompute(*command, *option)).stdout
