@@ -295,7 +295,8 @@ def _launches(
         data = values_of(fits.settings, "train_data")
         same += f" --backend {backend}" if backend else ""
         if called := unreadable_data(fits):
-            wrong = any(map(is_other_format, called))
+            # Lists of files end in a bracket.
+            wrong = any(is_other_format(name.rstrip("]'\" ")) for name in called)
             what = "convert it to JSON lines with isocompute problems, and name that file" if wrong else "name its file"
             yield f"# your runs call their training data {', '.join(called)}: {what} in place of {FILE}"
             same += f" --train-data {FILE}"
