@@ -302,7 +302,7 @@ def forecast(
     """
     fits = runs if isinstance(runs, Fits) else None
     if not isinstance(runs, Fits):
-        fits = fit_together(check_runs(runs), run_id, metric, eval_set, bounds=bounds, rng=rng)
+        fits = _fit_together(check_runs(runs), run_id, metric, eval_set, bounds=bounds, rng=rng)
     if fits is not None:
         metric, eval_set, bounds = fits.metric, fits.eval_set, fits.bounds
     table = check_runs(runs) if fits is None else runs_of(fits, "forecast")
@@ -313,7 +313,7 @@ def forecast(
     return forecast_run(live, to, bounds=bounds, level=level, known=known, rng=rng)
 
 
-def fit_together(
+def _fit_together(
     runs: RunSet,
     run_id: str | None,
     metric: str | None,
@@ -321,14 +321,13 @@ def fit_together(
     *,
     bounds: tuple[float, float],
     rng: np.random.Generator | int | None,
-    pool: Sequence[str] = (),
 ) -> Fits | None:
     """Fits of a run together with the others; None if they may not be compared, or do not tell of its metric."""
     if len(runs.run_ids) < 2:
         # Its surface is that of its fit, without the checks of a sweep.
         return None
     try:
-        fits = fit(runs, metric, eval_set, bounds=bounds, rng=rng, pool=pool)
+        fits = fit(runs, metric, eval_set, bounds=bounds, rng=rng)
     except (FitError, RecordError):
         return None
     return fits if run_id is None or fits.metric in runs.filter(run_id=run_id).metrics else None

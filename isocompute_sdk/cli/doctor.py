@@ -117,7 +117,7 @@ def doctor(
     # Where a question is open, no other command reads these files.
     ready = found.verdict == "ready"
     causes = {one.metric: _causes(found, one.metric, reading, paths) if ready else "" for one in found.runs}
-    found = replace(found, runs=tuple(_with_falls(one, causes[one.metric]) for one in found.runs))
+    found = replace(found, runs=tuple(_with_troubles(one, causes[one.metric]) for one in found.runs))
     groups = _grouped(found.runs)
     found = replace(found, remarks=(*_no_rise(groups), *found.remarks))
     numbers = {id(one): number for number, (_, members) in enumerate(groups, start=1) for one in members}
@@ -147,16 +147,19 @@ def _causes(found: Diagnosis, metric: str | None, reading: ReadingOptions, paths
     return " ".join(["isocompute forecast", *words, "-v"])
 
 
-def _with_falls(finding: RunFinding, causes: str) -> RunFinding:
-    """The finding, with where the reward of its run fell, and the command that names causes, if there is one."""
-    from isocompute_sdk.health.detectors import falls
+def _with_troubles(finding: RunFinding, causes: str) -> RunFinding:
+    """The finding, with what is wrong with its run, and the command that names causes, if there is one."""
+    from isocompute_sdk.health.detectors import findings
     from isocompute_sdk.health.findings import FALLS
+    from isocompute_sdk.health.live_run import RECIPE_FIRST
 
     if finding.runs is None or finding.metric is None:
         return finding
-    fell = falls(finding.runs, finding.metric).values()
+    found = [one for some in findings(finding.runs, finding.metric).values() for one in some]
     named = causes and f"; {causes} names likely causes"
-    return finding.saying(*((one.fall, f"{AFTER_A_FALL[FALLS[one.code]]}{named}") for one in fell))
+    fell = [(one.fall, f"{AFTER_A_FALL[FALLS[one.code]]}{named}") for one in found if one.code in FALLS]
+    sick = [one.trouble for one in found if one.severity == "warning" and one.code in RECIPE_FIRST]
+    return finding.saying(*fell, *((text, f"change the recipe before you plan with this run{named}") for text in sick))
 
 
 def _grouped(findings: Sequence[RunFinding]) -> list[tuple[Group, list[RunFinding]]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +17,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import aligned, emit_json, say
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.cli.shared.typed import filled
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.phrases import counted, multiple, or_unknown, printable, short
 
@@ -111,11 +114,12 @@ def forecast(
     if rest.remaining is None and (refused := changed_options(rest)):
         raise SpecError(f"{refused[0]} works only with --remaining", "Add --remaining 2M.")
     left_out: dict[str, str] = {}
-    runs, sweep = _read(logs, reading, eval_set, pool or (), bounds, seed, left_out)
+    runs, sweep, apart = _read(logs, reading, eval_set, pool or (), bounds, seed, left_out)
     saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
     if rest.remaining is not None:
         run = _newest(reading, logs, runs) if run is None else run
         name = next(iter(runs.run_ids)) if run is None and len(runs.run_ids) == 1 else run
+        apart = apart or _without_metric(runs, sweep, name)
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
         mine = runs if name is None else runs.filter(run_id=name)
         behind = sweep or api.fit(mine, reading.metric, eval_set, bounds=bounds, rng=seed)
@@ -123,9 +127,10 @@ def forecast(
         plan_anew = ["isocompute allocate", *reading.sources(logs), *given, f"--budget {rest.remaining}"]
         _replan(runs, name, behind, own, rest, seed, output, plan_anew, json=json)
         if not json:
-            _say_left_out(left_out)
+            _say_left_out(left_out, apart)
         return
     names = list(runs.run_ids) if run is None else [run]
+    apart = apart or _without_metric(runs, sweep, run)
     places = [run] if run is not None and checkpoints else runs.run_ids
     own = {name: [(one.step, str(one.path)) for one in of_run(saved, name, places)] for name in names}
     found, failed = _forecasts(own, runs, sweep, reading.metric, eval_set, settings)
@@ -142,7 +147,7 @@ def forecast(
         _print_table(found)
     else:
         say("\n".join(one.summary() for one in found))
-    _say_left_out(left_out)
+    _say_left_out(left_out, apart)
     for path in written:
         say(f"wrote {path}")
 
@@ -155,16 +160,40 @@ def _read(
     bounds: tuple[float, float],
     seed: int,
     left_out: dict[str, str],
-) -> tuple[RunSet, Fits | None]:
-    """The runs, and fits of them together, if they may be compared."""
+) -> tuple[RunSet, Fits | None, IsoComputeError | None]:
+    """The runs, and fits of several together or why there are none."""
     from isocompute_sdk import api
     from isocompute_sdk.fitting.fits import Fits
 
     if (file := reading.saved(logs)) is not None:
         fits = Fits.load(file)
-        return api.runs_of(fits, "forecast"), fits
+        return api.runs_of(fits, "forecast"), fits, None
     runs = reading.read(logs, reading.metric, left_out=left_out)
-    return runs, api.fit_together(runs, None, reading.metric, eval_set, bounds=bounds, rng=seed, pool=pool)
+    if len(runs.run_ids) < 2:
+        # Its surface is that of its fit, without the checks of a sweep.
+        return runs, None, None
+    try:
+        return runs, api.fit(runs, reading.metric, eval_set, bounds=bounds, rng=seed, pool=pool), None
+    except (FitError, RecordError) as error:
+        return runs, None, error
+
+
+def _without_metric(runs: RunSet, sweep: Fits | None, name: str | None) -> IsoComputeError | None:
+    """That no other run has the metric of a run's forecast, with the option that gives it to them."""
+    from isocompute_sdk.records.reward_metrics import headline, is_training_reward, measured_in
+
+    others = [run for run in runs.run_ids if run != name]
+    if sweep is None or name is None or not others or sweep.metric in runs.filter(run_id=others).metrics:
+        return None
+    found = headline(measured_in(runs.filter(run_id=others).to_polars()))
+    if found is None:
+        return RecordError(f"they have no {sweep.metric}", "Give logs that have it.")
+    theirs = found[0]
+    options = [f"--rename {quote(f'{theirs}={sweep.metric}')}"]
+    if is_training_reward(theirs):
+        options = [f"--metric {quote(theirs)}"] if theirs in runs.filter(run_id=name).metrics else []
+    hint = f"If {theirs} is the same reward, name both alike."
+    return RecordError(f"they have no {sweep.metric}, but {theirs}", hint, options)
 
 
 def _forecasts(
@@ -203,11 +232,19 @@ def _newest(reading: ReadingOptions, logs: list[Path] | None, runs: RunSet) -> s
     """The run of the last of several paths; None if it holds several."""
     if logs is None or len(logs) == 1:
         return None
-    last = reading.read(logs[-1:], reading.metric).run_ids
+    try:
+        last = reading.read(logs[-1:], reading.metric).run_ids
+    except RecordError:
+        # Columns to rename or ignore may be those of the other paths alone.
+        last = replace(reading, rename=None, ignore=None).read(logs[-1:], reading.metric).run_ids
     return last[0] if len(last) == 1 and last[0] in runs.run_ids else None
 
 
-def _say_left_out(left_out: Mapping[str, str]) -> None:
+def _say_left_out(left_out: Mapping[str, str], apart: IsoComputeError | None) -> None:
+    """Which runs have no forecast, and why a run is forecast without the others that were given."""
+    if apart is not None:
+        ways = f"If they are comparable, add {' '.join(apart.options)}" if apart.options else apart.shell_hint
+        say(printable(filled(f"other runs are not used: {apart.message}. {ways}", sys.argv[1:])))
     for name, why in left_out.items():
         say(printable(f"left out: {name}: {why}"))
 

@@ -16,6 +16,7 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import going_on, print_first_notes, what_next
+from isocompute_sdk.cli.shared.new_runs import pooled, rewards, unknown_settings, unreadable_data
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import Budget, Study
 
 YAML = (".yaml", ".yml")
-DATA, FILE = (".jsonl", ".ndjson", ".json", ".parquet", ".csv"), "PROBLEMS.jsonl"
-"""Suffixes of files of problems, and the word that stands for one in a command."""
+FILE = "PROBLEMS.jsonl"
+"""What stands for a file of problems in a command."""
 PLAN = "next-plan.json"
 """What the runs to make first are launched from: plan.json is that of the whole budget."""
 NEXT_STUDY = "next.yaml"
 """Where a command that writes a study with its next runs puts it."""
+MAPPED = ("--map", "--set", "--rename", "--ignore")
+"""Options that say what the columns of a mapping mean; a table that was made from it says so itself."""
 _MADE = re.compile(r"next-(\d+)")
 
 
@@ -192,7 +195,7 @@ def _scripts(
     from isocompute_sdk.training.checks import model_option
 
     is_saved = any(holds_fits(path) for path in paths)
-    if unknown := _unknown(fits):
+    if unknown := unknown_settings(fits):
         yield (
             f"unknown: the runs do not record {listed(unknown, 4)}. The scripts below assume values, and runs with "
             "another recipe cannot be compared with yours: give yours with --set NAME=VALUE, and the scripts use them."
@@ -201,23 +204,29 @@ def _scripts(
     cost, hours = yield from _launches(first, plan, paths, checkpoints, fits, model_option(model))
     made = _first_number(paths)
     folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
-    if fitting.map is not None or is_saved:
+    if is_saved:
         yield f"when they have finished: plan again with all logs, yours and {joined(folders)}"
     else:
-        # What the new runs record is the file.
-        wanted = ["train_data"] * bool(_named_data(fits)) + ["unstated"] * bool(unknown)
-        pooled = [f"--pool {name}" for name in wanted if name not in (fitting.pool or ())]
+        differ = [f"--pool {name}" for name in pooled(fits) if name not in (fitting.pool or ())]
         before = plan.budget.spent or {}
         spent = {**before, "pilot": before.get("pilot", 0.0) + cost}
         paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
         words, deadline = without(typed.words, ("--spent",)), plan.budget.deadline_hours
+        named, when = [] if fitting.metric else rewards(plan), "when they have finished"
+        if fitting.map is not None:
+            # A mapping is read in place of paths.
+            table = str(fitting.map.with_suffix(".parquet"))
+            yield f"{when}: isocompute doctor {' '.join([*fitting.sources(None), *named])} --output {quote(table)}"
+            words, when = [words[0], table, *without(words[1:], MAPPED)], "then"
+            # The table has the new name.
+            named = [option for option in named if not option.startswith("--rename")]
         if deadline is not None and not planning.names_day:
             words = without(words, ("--deadline",))
             # Runs that train at the same time end with the longest.
             gone = max(hours) if at_once > 1 else sum(hours)
             paid.append(f"--deadline {max(deadline - gone, 0.01):.2f}h")
         asked = replace(typed, words=tuple(words))
-        yield f"when they have finished: {asked.asking('next', *folders, *paid, *pooled)}"
+        yield f"{when}: {asked.asking('next', *folders, *paid, *differ, *named)}"
     yield from going_on("or", plan, typed)
 
 
@@ -308,6 +317,7 @@ def _launches(
     from isocompute_sdk.planning.changes import pricing_of
     from isocompute_sdk.planning.pricing import amount_text
     from isocompute_sdk.records.comparable import values_of
+    from isocompute_sdk.training.checks import is_other_format
     from isocompute_sdk.training.registry import backend_of
 
     def price(run: NextRun, steps: int) -> dict[str, float]:
@@ -321,8 +331,11 @@ def _launches(
         backend = None if fits.table is None else backend_of(fits.table)
         data = values_of(fits.settings, "train_data")
         same += f" --backend {backend}" if backend else ""
-        if called := _named_data(fits):
-            yield f"# your runs call their training data {', '.join(called)}: name its file in place of {FILE}"
+        if called := unreadable_data(fits):
+            # Lists of files end in a bracket.
+            wrong = any(is_other_format(name.rstrip("]'\" ")) for name in called)
+            what = "convert it to JSON lines with isocompute problems, and name that file" if wrong else "name its file"
+            yield f"# your runs call their training data {', '.join(called)}: {what} in place of {FILE}"
             same += f" --train-data {FILE}"
         elif len(data) == 1:
             same += f" --train-data {quote(str(data[0]))}"
@@ -365,14 +378,6 @@ def _launches(
     return total, hours
 
 
-def _named_data(fits: Fits | None) -> list[str]:
-    """Training data of the runs that are no file, but only a name: no script can read them."""
-    from isocompute_sdk.records.comparable import values_of
-
-    names = [] if fits is None else [str(value) for value in values_of(fits.settings, "train_data")]
-    return [name for name in names if Path(name).suffix not in DATA and not Path(name).exists()]
-
-
 def _checkpoints(first: NextRuns, places: Sequence[Path], fits: Fits | None) -> dict[str, SavedCheckpoint]:
     """The newest checkpoint of each run that is continued."""
     from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
@@ -387,14 +392,3 @@ def _checkpoints(first: NextRuns, places: Sequence[Path], fits: Fits | None) -> 
     own = {name: of_run(saved, name, names) for name in continued}
     own = {name: [one for one in some if 0 < one.step < continued[name].update_steps] for name, some in own.items()}
     return {name: some[-1] for name, some in own.items() if some}
-
-
-def _unknown(fits: Fits | None) -> list[str]:
-    """Settings that the scripts record and no run does."""
-    from isocompute_sdk.records import CONTEXT_FIELDS
-    from isocompute_sdk.records.columns import LENIENT
-
-    runs = () if fits is None or fits.table is None else fits.table.runs()
-    # Scripts do not know the number of problems either.
-    recorded = [name for name in CONTEXT_FIELDS if name not in (*LENIENT, "n_problems")]
-    return [name for name in recorded if runs and all(run.context[name] is None for run in runs)]

@@ -137,8 +137,9 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     Raises:
         RecordError: there are no logs either; the error of the folder, which is what was asked about.
     """
-    from isocompute_sdk.health.detectors import falls
+    from isocompute_sdk.health.detectors import findings
     from isocompute_sdk.health.findings import FALLS
+    from isocompute_sdk.health.live_run import RECIPE_FIRST
     from isocompute_sdk.ingest.paths import Listing, is_log, tables_among
     from isocompute_sdk.records.asked import runs_without_sizes
 
@@ -152,12 +153,18 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
             raise nothing from error
         raise
     rows = _rows(runs, reading.metric)
-    fell, flat = falls(runs, reading.metric), _flat(runs, rows)
+    found, flat = findings(runs, reading.metric), _flat(runs, rows)
+    fell = {run: one for run, some in found.items() for one in some if one.code in FALLS}
+    sick = {
+        run: [one for one in some if one.severity == "warning" and one.code in RECIPE_FIRST]
+        for run, some in found.items()
+    }
     for row in rows:
         fall = fell.get(row["run_id"])
         row["fault"] = None if fall is None else FALLS[fall.code]
         row["fault_step"], row["fault_rollouts"] = (None, None) if fall is None else (fall.step, fall.rollouts)
         row["rises"] = row["run_id"] not in flat
+        row["trouble"] = [one.code for one in sick.get(row["run_id"], ())]
     if json:
         emit_json({"kind": "status", "runs": rows, "unreadable": {}})
         return
@@ -180,6 +187,8 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
             say(printable(f"    {fell[row['run_id']].fall}"))
         elif alone is not None and alone.data["runs"] == 1:
             say(printable(f"    {alone.message}"))
+        for one in sick.get(row["run_id"], ()):
+            say(printable(f"    {one.trouble}; change the recipe before you plan with this run"))
     if unsized := runs_without_sizes(runs):
         unknown = joined(list(dict.fromkeys(name for names in unsized.values() for name in names)))
         command = " ".join(["isocompute doctor", *reading.sources(paths)])

@@ -51,7 +51,7 @@ class Advice:
 
 _PAIR = _paper("on easy sets use both a KL term and an entropy bonus; on hard sets neither", "section 3")
 _RATE = _paper("a learning rate of 1e-6 * sqrt(B / 1024), which beat constant and linear scaling", "section 3")
-_LOWER_RATE = _guess("restart from an earlier checkpoint with a third of the learning rate")
+_LOWER_RATE = _guess("restart from an earlier checkpoint with half the learning rate")
 _MORE_PROBLEMS = _paper("a larger B_p, which stabilises training, most of all on hard sets", "section 4")
 
 ADVICE: dict[str, Advice] = {
@@ -180,6 +180,11 @@ class Finding:
     def fall(self) -> str:
         """What the reward did and where, of a finding in `FALLS`."""
         return f"the reward {FELL[FALLS[self.code]]}: {self.seen}"
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong and what was seen of it, in one line."""
+        return f"{ADVICE[self.code].title} ({self.code}): {self.seen}"
 
     @property
     def where(self) -> str:

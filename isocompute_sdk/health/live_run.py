@@ -44,6 +44,8 @@ SICK = frozenset(
 """Findings that a change of the recipe answers, if they are warnings."""
 HARMLESS_IN_A_RISE = ("truncated-responses", "gradient-norm-growth")
 """Findings that are no trouble while the evaluated reward rises on: later checkpoints are the better ones."""
+RECIPE_FIRST = SICK - FALLS.keys() - {*HARMLESS_IN_A_RISE}
+"""Findings with which no plan is approved before the recipe has changed, if they are warnings."""
 IMPROVED = 3.0
 """Standard errors by which a reward must have risen to count as better."""
 SHOWN = 8

@@ -25,6 +25,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 )
 from isocompute_sdk.ingest.formats.registry import broken
 from isocompute_sdk.ingest.log_table import Reading, logged_updates_per_batch, tabulate
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.records import RunSet
@@ -215,6 +216,8 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     for name, value in given.items():
         fraction = name == "updates_per_batch" and value % 1
         found.take(STEPS_PER_BATCH if fraction else name, value, "given")
+    if "eval_samples" not in said:
+        _take_samples(found, log)
     apart = {} if config is None else {key: all_ for key, all_ in config.disagreements.items() if key not in said}
     if STEPS_PER_BATCH in found.values:
         apart.pop("updates_per_batch", None)
@@ -229,6 +232,14 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     _ask_for_sizes(found, config)
     _ask_for_steps(found, log)
     return found
+
+
+def _take_samples(found: Resolved, log: RunLog) -> None:
+    """The k of the averages that were logged, where the configuration or its framework's default says fewer samples."""
+    logged = {k: tag for tag, one in log.meanings().items() if (k := average_of(one.metric)) is not None}
+    if logged and found.values.get("eval_samples", 0) < min(logged):
+        k = min(logged)
+        found.take("eval_samples", k, f"{log.source}: {logged[k]}")
 
 
 def _checked(name: str, value: Any) -> Any:

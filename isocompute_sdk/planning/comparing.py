@@ -89,7 +89,7 @@ class PlanComparison(Answer):
     gpu_hours_saved: SavedEstimate | None
     """GPU-hours of the configuration less those of a plan with the same reward; None without a throughput."""
     equal: str = "budget"
-    """What both have in common: the budget, what `compare` was asked for, or `update_steps` that were given."""
+    """What both have in common: the budget, what `compare` was asked for, or `nothing` if M was given."""
     at_equal: Mapping[str, AtEqual] = field(default_factory=dict[str, AtEqual])
     """The same two at equal rollouts, steps, time and batch, as far as they can be had: hours need a throughput, and an
     equal batch a B_p at most an octave outside those that were run."""
@@ -149,7 +149,7 @@ class PlanComparison(Answer):
         """The difference of the two rewards in one sentence; which n is best at all is the plan's verdict."""
         if self.identical:
             return f"the configuration is the {self._plan}"
-        where = "" if self.equal == "budget" else f" at equal {self.equal}"
+        where = "" if self.equal in ("budget", "nothing") else f" at equal {self.equal}"
         difference = _signed(self.difference, self.plan, self.configuration_reward)
         text = f"{self._named}{where}: {difference} of {self.metric}"
         if self.about_equal:
@@ -177,13 +177,17 @@ class PlanComparison(Answer):
 
     @property
     def _named(self) -> str:
-        """Both by what differs: n, B_p, else M."""
+        """Both by what differs: n, B_p, else M; where M was given, also M and what each costs."""
         p, own = self.plan, "your " if self.against_plan else ""
         pairs = [(p.group_size, self.group_size), (p.problems_per_batch, self.problems_per_batch)]
         pairs.append((p.update_steps, self.update_steps))
+        apart = self.equal == "nothing"
         names = [(name, *pair) for name, pair in zip(("n", "B_p", "M"), pairs, strict=True) if pair[0] != pair[1]]
-        names = [one for one in names if one[0] != "M"] or names
+        names = [one for one in names if apart or one[0] != "M"] or names
         one, other = (", ".join(f"{row[0]} = {row[i]:,}" for row in names) for i in (1, 2))
+        if apart:
+            costs = (amount_text(costs[self.unit], self.unit) for costs in (p.costs, self.costs))
+            one, other = (f"{text} ({cost})" for text, cost in zip((one, other), costs, strict=True))
         return f"{one} against {own}{other}"
 
 
@@ -258,7 +262,7 @@ def compare(
     pricing = replace(plans.basis.pricing(budget, plans.request.evaluation_share), throughput=plan.throughput)
     if pilot_cost:
         pricing = replace(pricing, budget=budget.with_amount(budget.amount + pilot_cost))
-    asked, shared = problems, equal or ("budget" if steps is None else "update_steps")
+    asked, shared = problems, equal or ("budget" if steps is None else "nothing")
     if equal is not None:
         problems, steps = _sized(n, problems, plan, pricing, equal)
     same = (n, problems) == (plan.group_size, plan.problems_per_batch)

@@ -13,6 +13,7 @@ from typing import Literal, cast
 
 from isocompute_sdk.errors import PlanError, SpecError
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.comparable import (
     RULE_TOLERANCE,
@@ -198,7 +199,7 @@ def inherit(fits: Fits, given: Recipe | None, default: Recipe) -> Inheritance:
     named = given is not None and "based_on" in given.model_fields_set
     rest: Source = "preset" if named else "assumed"
     settings = fits.settings
-    recorded, rates = _recorded(settings), learning_rates_of(settings)
+    recorded, rates = _recorded(settings, fits.metric), learning_rates_of(settings)
     recipe, sources = base, dict[str, Source]()
     # A filter on a term needs the term.
     needed = {f"{term}_coef" for term in ("kl", "entropy") if getattr(base, f"zero_variance_filter_{term}")}
@@ -236,11 +237,12 @@ def again(fits: Fits, recipe: Recipe, rows: Sequence[Setting], changed: Iterable
     sources: dict[str, Source] = {row.name: row.source for row in given_by_hand(rows, changed)}
     settings = fits.settings if rows else ()
     rates = learning_rates_of(settings)
-    return Inheritance(recipe, recipe.min_problems_per_batch, settings, sources, _recorded(settings), rates)
+    recorded = _recorded(settings, fits.metric)
+    return Inheritance(recipe, recipe.min_problems_per_batch, settings, sources, recorded, rates)
 
 
-def _recorded(settings: tuple[RunSettings, ...]) -> dict[str, tuple[Value, ...]]:
-    """Values of the runs by column of a plan's settings."""
+def _recorded(settings: tuple[RunSettings, ...], metric: str) -> dict[str, tuple[Value, ...]]:
+    """Values of the runs by column of a plan's settings; avg@k was measured with k samples, if with no more."""
     names = {name for one in settings for name in one.values}
     found = {name: values_of(settings, name) for name in sorted(names)}
     known = {one.problems_per_batch for one in settings if one.problems_per_batch is not None}
@@ -248,6 +250,8 @@ def _recorded(settings: tuple[RunSettings, ...]) -> dict[str, tuple[Value, ...]]
     rates = learning_rates_of(settings)
     if rates is not None and rates.rule is not None:
         found["learning_rate_rule"] = (rates.rule,)
+    if settings and (k := average_of(metric)) and k > max(map(int, found.get("eval_samples", (0,)))):
+        found["eval_samples"] = (k,)
     return found
 
 

@@ -272,6 +272,10 @@ def replan(
     followed = [one for one in options if one is not new_run or is_approved]
     best, keep = fits.best_reached, forecast.card.keep
     other = None if best is None or best.run_id in (None, series.run_id) else best
+    follow = _followed(forecast, followed, other, fits.tolerances.equal)
+    if other is not None and follow == "stop" and forecast.card.action == "go-on":
+        why = f"Going on is expected to end below {other.run_id}, which reached {other.reward:.3f}."
+        options = [replace(one, why=f"{why} {one.why}") if one.name == follow else one for one in options]
     on_disk = keep.path is not None
     folder = by_step(checkpoints).get(int(keep.step)) if on_disk and keep.step is not None else None
     sampled = next((info.rollouts_spent for info in runs.runs() if info.run_id == series.run_id), None)
@@ -290,7 +294,7 @@ def replan(
         newest=next((str(one.loadable) for one in reversed(checkpoints) if one.loadable is not None), None),
         salvageable=keep.rollouts if on_disk else 0.0,
         options=tuple(sorted(options, key=lambda one: -one.reward)),
-        follow=_followed(forecast, followed, other, fits.tolerances.equal),
+        follow=follow,
         best=other,
         forecast=replace(forecast, notes=()),
         level=level,

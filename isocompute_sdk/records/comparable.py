@@ -57,18 +57,21 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
         return
     shown = "; ".join(f"{f}: {', '.join(values[f][:5])}" for f in differing)
     alike = all(len(known[f] - {None}) < 2 for f in differing)
+    apart = f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier"
+    unsaid = f"some of these runs do not state {joined(differing)}, which others do: their curves may not be comparable"
     pooled = (UNSTATED,) if alike else differing
     say = "say that runs which do not state them are like those that do" if alike else "say that it does not matter"
     first = min(known[differing[0]] - {None}, key=repr)
     part = f"isocompute doctor RUNS --where {quote(f'{differing[0]}={first}')} --output part.parquet"
     rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
     raise FitError(
-        f"these runs differ in {', '.join(differing)} ({shown}); their curves do not belong on one frontier",
+        unsaid if alike else apart,
         f"Fit them separately (runs.filter({differing[0]}=...)), or {say}: pool={pooled!r}."
         + (rule if differing == ("learning_rate",) else ""),
     ).in_shell(
         f"Fit them separately ({part}), or {say}: "
-        f"{' '.join(f'--pool {name}' for name in pooled)}." + (rule if differing == ("learning_rate",) else "")
+        f"{' '.join(f'--pool {name}' for name in pooled)}." + (rule if differing == ("learning_rate",) else ""),
+        [f"--pool {UNSTATED}"] if alike else [],
     )
 
 

@@ -49,19 +49,29 @@ def unsupported(field: str, message: str, **data: Any) -> Note:
     return Note("unsupported", "refuse", message, {"field": field, **data})
 
 
+def is_other_format(file: str) -> bool:
+    """Whether the suffix of a problem file is that of another format than JSON lines."""
+    return PurePosixPath(file).suffix.lower() in _OTHER_FORMATS
+
+
+def in_home(path: str) -> bool:
+    """Whether a path begins with `~`, which is not expanded in quotes."""
+    return path == "~" or path.startswith("~/")
+
+
 def data_formats(case: Case[Any]) -> Iterator[Note]:
     """Refusals of problem files whose suffix is not that of JSON lines."""
     for field, name in case.problem_files.items():
-        if PurePosixPath(name).suffix.lower() in _OTHER_FORMATS:
+        if is_other_format(name):
             yield unsupported(
                 field, f"{field} = {name!r}: accepted: JSON lines, one problem per line. Convert it first."
             )
 
 
 def home_folders(case: Case[Any]) -> Iterator[Note]:
-    """Refusals of a `~`, which is not expanded in quotes."""
+    """Refusals of a `~`."""
     for field, value in case.paths.items():
-        if value == "~" or value.startswith("~/"):
+        if in_home(value):
             message = f"{field} = {value!r}: '~' is not expanded here. Write out the folder, or use a relative path."
             yield unsupported(field, message)
 

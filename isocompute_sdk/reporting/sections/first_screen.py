@@ -341,7 +341,7 @@ def _gained(plan: Plan) -> list[Fact]:
 
 
 def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing | None]:
-    """Gain over the configuration that --against names, at the same budget, and why there is none."""
+    """Gain over the configuration that --against names, at the same budget or with its own M; why there is none."""
     named = material.asked.compare
     if plan.predicted_reward is None or material.planner is None or named is None:
         return [], None
@@ -356,7 +356,10 @@ def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing 
     if found.identical:
         return [Fact(label, "none", "today's configuration is the plan")], None
     d, theirs = found.difference, found.configuration_reward.mean
-    what = f"M = {found.update_steps:,} at the same budget, predicted {theirs:.3f}"
+    shared = "at the same budget"
+    if found.equal == "nothing":
+        shared = f"({say.amount(found.costs[found.unit], found.unit)})"
+    what = f"M = {found.update_steps:,} {shared}, predicted {theirs:.3f}"
     what += f"; {found.outside}" if found.outside else ""
     interval = f"80 % {say.ends((d.low, d.high))}; " if found.probability is not None else ""
     facts = [Fact(label, say.difference(plan.predicted_reward, theirs), f"{interval}{what}")]

@@ -208,3 +208,30 @@ def test_runs_that_a_plan_pools_are_pooled_by_the_forecast_that_it_prints(tmp_pa
     stop = json.loads(ok(isocompute(*shlex.split(command), "--json")).stdout)
     kept = stop["forecast"]["card"]["keep"]
     assert kept["reward"] == pytest.approx(best.best.reward, abs=1e-6)
+
+
+def test_runs_that_state_no_settings_are_used_by_the_forecast_that_launch_prints_and_else_it_says_so(
+    tmp_path: Path, isocompute: Command
+) -> None:
+    with (tmp_path / "runs.csv").open("w", newline="") as lines:
+        table = csv.writer(lines)
+        table.writerow(["run_id", "step", "n", "bp", "avg@4"])
+        for n in (4, 8, 16):
+            table.writerows([f"r{n}", step, n, 32, reward(step) - 0.01 * n] for step in range(0, LAST // 2, EVERY))
+    ok(isocompute("allocate", "runs.csv", "--budget", "4M", "--spend", "all", "--output", "plan.json"))
+    told = ok(isocompute("launch", "plan.json", "--model", "some/model", "--backend", "simulator")).stdout
+    (printed,) = (line for line in told.splitlines() if "isocompute forecast runs.csv" in line)
+    command = shlex.split(printed.partition("isocompute ")[2])
+    (tmp_path / "runs/plan").mkdir(parents=True)
+    rows = [f"new,{step},8,32,{reward(step) - 0.1},some/model,1e-6" for step in range(0, LAST // 4, EVERY)]
+    (tmp_path / "runs/plan/log.csv").write_text("\n".join(["run_id,step,n,bp,avg@4,model,learning_rate", *rows]) + "\n")
+    assert "not used" not in ok(isocompute(*command)).stdout
+    alone = ok(isocompute(*(word for word in command if word not in ("--pool", "unstated")))).stdout
+    (line,) = (line for line in alone.splitlines() if "not used" in line)
+    assert "model and learning_rate" in line
+    assert line.endswith("--pool unstated")
+    renamed = (tmp_path / "runs.csv").read_text().replace("avg@4", "eval/reward")
+    (tmp_path / "runs.csv").write_text(renamed)
+    (line,) = (line for line in ok(isocompute(*command)).stdout.splitlines() if "not used" in line)
+    option = shlex.split(line.rpartition(" add ")[2])
+    assert "not used" not in ok(isocompute(*command, *option)).stdout

@@ -221,13 +221,28 @@ def test_commands_are_for_the_framework_that_made_the_runs(
         assert named == ([] if framework == "prime-rl" else [framework])
 
 
-@pytest.mark.parametrize(("data", "printed"), [("gsm8k", "PROBLEMS.jsonl"), ("math.jsonl", "math.jsonl")])
-def test_scripts_read_a_file_of_problems_also_where_the_runs_only_name_their_data(
+@pytest.mark.parametrize(
+    ("data", "printed"),
+    [
+        ("gsm8k", "PROBLEMS.jsonl"),
+        ("math.jsonl", "math.jsonl"),
+        ("/d/math/train.parquet", "PROBLEMS.jsonl"),
+        ("['/d/math/train.parquet']", "PROBLEMS.jsonl"),
+        ("~/train.jsonl", "PROBLEMS.jsonl"),
+    ],
+)
+def test_scripts_read_a_file_of_problems_also_where_the_runs_name_none_that_a_launch_accepts(
     isocompute: Command, make_runs: Make, tmp_path: Path, data: str, printed: str
 ) -> None:
     fit_runs(make_runs, (8, 128), 5e4, train_data=data).to_polars().write_csv(tmp_path / "runs.csv")
     shown = ok(isocompute("next", "runs.csv", "--budget", "10M"))
-    assert re.findall(r"^isocompute launch .*--train-data (\S+)", shown.stdout, re.MULTILINE) == [printed]
+    (script,) = re.findall(r"^isocompute (launch .*--train-data (\S+).*)", shown.stdout, re.MULTILINE)
+    assert script[1] == printed
+    assert (f"# your runs call their training data {data}: " in shown.stdout) is (data != printed)
+    assert ("isocompute problems" in shown.stdout) is (".parquet" in data)
+    (saving,) = re.findall(r"^isocompute (allocate .*)", shown.stdout, re.MULTILINE)
+    ok(isocompute(*shlex.split(saving)))
+    ok(isocompute(*shlex.split(script[0])))
     # What the new runs record is the file, so that their data may differ.
     assert ("--pool train_data" in shown.stdout) is (data != printed)
 
@@ -261,3 +276,25 @@ def test_settings_that_the_runs_do_not_record_are_named_and_the_pilot_is_trained
     assert re.findall(r"--output-dir next-(\d+)", second) == ["2"]
     (third,) = re.findall(r": isocompute (next .*next-2.*)$", second, re.MULTILINE)
     assert third.count("--pool unstated") == third.count("next-1") == third.count("next-2") == 1
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_runs_with_a_reward_of_another_name_are_planned_with_the_new_ones_by_the_commands_that_are_printed(
+    make_runs: Make, isocompute: Command, tmp_path: Path, mapped: bool
+) -> None:
+    rows = fit_runs(make_runs, (8, 128), 5e4).to_polars()
+    rows = rows.select("run_id", "group_size", "problems_per_batch", "rollouts", "value")
+    rows.rename({"value": "eval/reward"}).write_csv(tmp_path / "runs.csv")
+    source = ["runs.csv"]
+    if mapped:
+        ok(isocompute("doctor", "runs.csv", "--output", "map.yaml"))
+        source = ["--map", "map.yaml"]
+    printed = ok(isocompute("next", *source, "--budget", "10M")).stdout
+    after = re.findall(r"^(?:when they have finished|then): isocompute (.*)$", printed, re.MULTILINE)
+    for number in range(1, len(re.findall(r"next-\d+", after[-1])) + 1):
+        (tmp_path / f"next-{number}").mkdir()
+        lines = "".join(f"new-{number},64,32,{step},{0.35 + step / 1000}\n" for step in range(0, 120, 8))
+        (tmp_path / f"next-{number}" / "runs.csv").write_text(f"run,n,B_p,step,avg@4\n{lines}")
+    for command in after:
+        done = ok(isocompute(*shlex.split(command)))
+    assert "only n = 64" not in done.stdout

@@ -101,6 +101,27 @@ def test_the_command_that_names_causes_shows_a_run_in_percent_that_lost_its_gain
     assert "collapsed-run" in told
 
 
+def test_trouble_for_which_no_plan_is_approved_is_shown_by_doctor_and_status(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    steps = np.arange(0, 400, 10)
+    rising = 0.3 + 0.3 * (1 - np.exp(-steps / 150))
+    rows = [
+        f"r{n},{n},8,{step},{value - n / 100},{5.0 if n == 8 and step > 200 else 0.001}"
+        for n in (8, 16)
+        for step, value in zip(steps, rising, strict=True)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["run,n,bp,step,avg@4,kl", *rows]) + "\n")
+    plan = json.loads(ok(isocompute("allocate", "runs.csv", "--budget", "60k", "--json")).stdout)
+    assert plan["approval"]["kind"] == "do-not"
+    assert "kl-drift" in plan["approval"]["reason"]
+    sick = {row["run_id"]: row["trouble"] for row in asked(isocompute, "status")["runs"]}
+    assert sick == {"r8": ["kl-drift"], "r16": []}
+    assert ok(isocompute("status", "runs.csv")).stdout.count("kl-drift") == 1
+    told = {one["name"]: " ".join(one["problems"]) for one in asked(isocompute, "doctor")["runs"]}
+    assert {name for name, problems in told.items() if "kl-drift" in problems} == {"r8"}
+
+
 @pytest.mark.slow
 def test_what_to_do_with_the_rest_follows_the_forecast_of_the_run(isocompute: Command, tmp_path: Path) -> None:
     with_falls(4).write_csv(tmp_path / "runs.csv")

@@ -68,6 +68,11 @@ def test_each_question_holds_one_quantity_equal(simulated: Planner) -> None:
         assert COMPARISON.from_dict(raw).to_dict() == raw
         assert f"at equal {equal}" in found.summary()
         assert f"{found.difference.low:+.3f} to {found.difference.high:+.3f}" in found.summary()
+    # A configuration with its M is compared as it is, at its own cost.
+    as_run = simulated.compare((2, 32, 100), "1M", reference=(16, 32, 1000)).verdict
+    assert "equal" not in as_run.split(":")[0]
+    for said in ("M = 1,000", "512,000 rollouts", "M = 100", "6,400 rollouts"):
+        assert said in as_run
 
 
 def test_without_an_interval_no_number_stands_in_its_place(fitted: Fits) -> None:

@@ -27,13 +27,13 @@ RUNS: dict[str, Any] = {
 }
 
 
-def sweep(grid: Any = GRID, **context: Any) -> RunSet:
+def sweep(grid: Any = GRID, metric: str = "avg@4", **context: Any) -> RunSet:
     """A run per configuration; a context value may be a function of (n, B_p)."""
     parts = []
     for n, bp in grid:
         reward = 0.4 + (0.1 + 0.03 * np.log2(n / 8)) * (1 - np.exp(-COMPUTE / (1e5 * (n / 8) ** 0.5)))
         own = {name: value(n, bp) if callable(value) else value for name, value in context.items()}
-        columns = {"C": COMPUTE, "n": [n] * 12, "bp": [bp] * 12, "avg@4": reward}
+        columns = {"C": COMPUTE, "n": [n] * 12, "bp": [bp] * 12, metric: reward}
         parts.append(RunSet.from_columns(columns, run_id=f"n{n}-bp{bp}", **own))
     return parts[0].concat(*parts[1:])
 
@@ -53,7 +53,8 @@ def row(plan: Plan, name: str) -> Setting:
 
 
 def test_a_plan_trains_as_its_runs_did() -> None:
-    plan = Planner(fits_of(**RUNS, eval_temperature=1.0)).allocate("1M")
+    runs = sweep(metric="avg@16", **RUNS, eval_temperature=1.0)
+    plan = Planner(iso.fit(runs, method="paper", points="all", draws=0)).allocate("1M")
     assert plan.learning_rate == 5e-6
     assert (plan.recipe.kl_coef, plan.recipe.entropy_coef) == (0.0, 0.0)
     assert (plan.recipe.max_response_tokens, plan.recipe.temperature) == (4096, 1.0)
@@ -62,6 +63,8 @@ def test_a_plan_trains_as_its_runs_did() -> None:
     assert plan.problems_per_batch in (64, 128)
     assert not [one.name for one in plan.settings if one.differs]
     assert {one.name for one in plan.settings if one.source == "runs"} >= set(RUNS) - {"eval_temperature"}
+    # avg@k is measured again with k samples.
+    assert (plan.evaluation.samples, row(plan, "eval_samples").source) == (16, "runs")
     # What the runs do not say is assumed, and named.
     assert set(plan.assumed) == {"algorithm", "updates_per_batch", "max_prompt_tokens", "top_p", "filter"}
     assert row(plan, "top_p").source == "assumed"

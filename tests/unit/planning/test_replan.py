@@ -138,6 +138,9 @@ def test_a_sudden_collapse_keeps_the_reward_before_it_and_halves_the_learning_ra
     assert found.checkpoint.path == "/runs/mine/checkpoint-16"
     assert found.checkpoint.reward == pytest.approx(0.45, abs=0.02)
     assert found.follow == "halve-learning-rate"
+    assert found.option(found.follow).changes == {"learning_rate": 5e-5}
+    # What to try by the finding is the same.
+    assert "half the learning rate" in found.summary()
 
 
 @pytest.mark.parametrize(("scale", "terms"), [(1.0, True), (100.0, True), (-1.0, False)])
@@ -207,6 +210,7 @@ def test_a_run_that_would_end_below_another_does_not_go_on() -> None:
     assert found.best.run_id == "other"
     assert found.option("go-on").reward < found.best.reward
     assert found.follow == "stop"
+    assert "other" in found.option("stop").why
     assert fits.replan(runs, "300k", run_id="other").best is None
 
 

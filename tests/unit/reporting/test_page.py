@@ -131,6 +131,10 @@ def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Materi
     assert f"{today.configuration_reward.mean:.3f}" in fact(found, "Gain over today's n = 8, B_p = 32").detail
     assert today.probability is not None
     assert fact(found, "Probability of beating today's").value == wording.chance(today.probability)
+    # With M it is what is run today, at its own cost.
+    as_run = fact(page_of(planner.fits, plan.budget, "n=8,bp=32,m=100").answer, "Gain over today's").detail
+    assert "25,600 rollouts" in as_run
+    assert "same budget" not in as_run
     assert plan.gain.probability is not None
     assert fact(found, "Probability of beating that run").value == wording.chance(plan.gain.probability)
 

@@ -311,6 +311,18 @@ def test_verl_says_the_gpus_of_a_run(tmp_path: Path, said: str, gpus: int | None
     assert run.gpus == gpus
 
 
+def test_an_average_over_k_samples_was_measured_with_k_where_the_configuration_states_none(tmp_path: Path) -> None:
+    for name in ("stated", "silent"):
+        (tmp_path / name).mkdir()
+        write_verl(tmp_path / name / "run.jsonl", range(11))
+        write_hydra(tmp_path / name)
+    settings = tmp_path / "silent" / ".hydra" / "config.yaml"
+    settings.write_text(settings.read_text().replace("val_kwargs: {n: 4, temperature: 0.6}", "val_kwargs: {}"))
+    runs = RunSet.read(tmp_path)
+    assert "avg@4" in runs.metrics
+    assert [run.context["eval_samples"] for run in runs.runs()] == [4, 4]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

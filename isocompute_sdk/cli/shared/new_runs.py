@@ -1,0 +1,59 @@
+"""How runs of a launch script differ from those behind fits: what a command that reads both has to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.planning import Plan
+
+DATA = (".jsonl", ".ndjson", ".json")
+"""Suffixes of files of problems that scripts read."""
+
+
+def pooled(fits: Fits | None) -> list[str]:
+    """Names for `--pool` with which such runs are fitted together with those behind the fits."""
+    from isocompute_sdk.records.comparable import UNSTATED
+
+    asked = () if fits is None else fits.options.get("pool", ())
+    # What the new runs record is the file.
+    differ = ["train_data"] * bool(unreadable_data(fits)) + [UNSTATED] * bool(unknown_settings(fits))
+    return list(dict.fromkeys([*asked, *differ]))
+
+
+def rewards(plan: Plan) -> list[str]:
+    """The option with which a reward other than avg@k is that of both: scripts log avg@k and the training reward."""
+    from isocompute_sdk.metrics import UNKNOWN_AVERAGE
+    from isocompute_sdk.records.columns import SAYS_ITSELF
+    from isocompute_sdk.records.reward_metrics import is_training_reward
+
+    own = plan.metric
+    if is_training_reward(own):
+        return [f"--metric {quote(own)}"]
+    if SAYS_ITSELF.fullmatch(own) or own == UNKNOWN_AVERAGE:
+        return []
+    return [f"--rename {quote(f'{own}=avg@{plan.evaluation.samples}')}"]
+
+
+def unreadable_data(fits: Fits | None) -> list[str]:
+    """Training data of the runs that no script can read: only a name, or a file that a launch refuses."""
+    from isocompute_sdk.records.comparable import values_of
+    from isocompute_sdk.training.checks import in_home, is_other_format
+
+    names = [] if fits is None else [str(value) for value in values_of(fits.settings, "train_data")]
+    is_file = {name: Path(name).suffix in DATA or Path(name).exists() for name in names}
+    return [name for name in names if not is_file[name] or is_other_format(name) or in_home(name)]
+
+
+def unknown_settings(fits: Fits | None) -> list[str]:
+    """Settings that the scripts record and no run does."""
+    from isocompute_sdk.records import CONTEXT_FIELDS
+    from isocompute_sdk.records.columns import LENIENT
+
+    runs = () if fits is None or fits.table is None else fits.table.runs()
+    # Scripts do not know the number of problems either.
+    recorded = [name for name in CONTEXT_FIELDS if name not in (*LENIENT, "n_problems")]
+    return [name for name in recorded if runs and all(run.context[name] is None for run in runs)]
