@@ -13,7 +13,7 @@ import numpy as np
 
 from isocompute_sdk.errors import IsoComputeError, NothingMeasured
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
-from isocompute_sdk.ingest.formats.registry import broken
+from isocompute_sdk.ingest.formats.registry import broken, unknown
 from isocompute_sdk.ingest.log_runs import resolve, rows_of
 from isocompute_sdk.ingest.mapping import (
     NAMES,
@@ -30,7 +30,7 @@ from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, N_AND_BP, PLACEHOLDERS, Options
+from isocompute_sdk.records.columns import BATCH, DEFAULT_EVAL_SET, N_AND_BP, PLACEHOLDERS, Options
 from isocompute_sdk.records.reward_metrics import (
     ONE_SCALE,
     TRAIN_REWARD,
@@ -39,6 +39,7 @@ from isocompute_sdk.records.reward_metrics import (
     headline,
     is_training_reward,
     measured_in,
+    rank,
     two_scales,
     undecided,
 )
@@ -415,6 +416,12 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]
         for note in runs.notes
         if note.severity != "info" or note.code in _ADVICE
     ]
+    measures = [name for name in runs.metrics if name != metric and rank(name, DEFAULT_EVAL_SET) is None]
+    if unread := unknown(measures):
+        advice = (
+            "if one holds seconds of a step or tokens of a response, --rename THEIRS=step_seconds or response_length"
+        )
+        found.append((f"not used, unknown columns: {listed(unread, 5)}", advice))
     if metric is None:
         found.append(("no reward was measured", "evaluate while training, see `evaluation` of a spec"))
     elif is_training_reward(metric) or runs.filter(metric=metric).eval_sets == (TRAIN_SET,):

@@ -32,6 +32,8 @@ LIKELY_BEST = 0.1
 """Probability of being the best from which an n is in the race."""
 TIMED_SPAN = 2.0
 """Batches this many times outside those that were timed are an extrapolation."""
+LENGTHS = ("tokens_per_rollout", "length_growth", "length_scale_rollouts")
+"""What a throughput says of lengths."""
 LENGTHS_SEEN = 1 / 3
 """Share of the plan's compute for which response lengths must be known for its hours to hold."""
 
@@ -292,18 +294,31 @@ def speed(
 ) -> Iterator[Note]:
     """What the throughput leaves open at this batch and this far into training."""
     batch, rollouts = size
-    seen = throughput.measured
-    if budget.unit == "tokens" and (stated is None or stated.tokens_per_rollout is None):
+    seen, tokens = throughput.measured, throughput.tokens_per_rollout
+    from_runs = tokens is not None and (stated is None or not {*LENGTHS} <= stated.model_fields_set)
+    grown = throughput.mean_length(rollouts)
+    if tokens is not None and from_runs and (budget.unit == "tokens" or (grown > 1 and throughput.rollouts_per_second)):
+        length = f"{tokens:,.4g} tokens per rollout"
+        if grown > 1:
+            length += f" at the start and {tokens * grown:,.4g} on average over the plan, as responses grow"
         yield Note(
             "speed-from-runs",
             "info",
-            f"Tokens are taken from your runs: {throughput.tokens_per_rollout:,.4g} per rollout. Give "
-            "--tokens-per-rollout if the plan's responses will be longer or shorter.",
-            {"tokens_per_rollout": throughput.tokens_per_rollout},
+            f"Lengths are taken from your runs: {length}. Give --tokens-per-rollout if the plan's responses will be "
+            "longer or shorter.",
+            {"tokens_per_rollout": tokens, "mean_tokens_per_rollout": tokens * grown},
         )
     if seen is None:
         return
-    if stated is None or stated.rollouts_per_second is None:
+    unknown_hours = throughput.refusal(batch)
+    if unknown_hours is not None:
+        yield Note(
+            "throughput-extrapolated",
+            "info",
+            f"Hours are not shown: {unknown_hours}. isocompute run STUDY --probe times three batches.",
+            {"rollouts_per_batch": batch, "measured": list(seen.rollouts_per_batch)},
+        )
+    elif stated is None or stated.rollouts_per_second is None:
         unknown = throughput.gpus is None or seen.gpus_assumed
         on = "their GPUs, whose number nothing says" if unknown else counted(throughput.gpus or 0, "GPU")
         yield Note(
@@ -339,7 +354,7 @@ def speed(
 
 def evaluation(parts: Mapping[str, Mapping[str, float]], share: float) -> Iterator[Note]:
     """Evaluations cost more than their share."""
-    unit = "gpu_hours" if "gpu_hours" in parts["training"] else "rollouts"
+    unit = next(unit for unit in ("gpu_hours", "wall_hours", "rollouts") if unit in parts["training"])
     cost = parts["evaluation"][unit] / parts["training"][unit]
     if cost > share * (1 + 1e-9):
         yield Note(

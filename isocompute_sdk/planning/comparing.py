@@ -25,6 +25,7 @@ from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.pricing import TIMED_IN_SHELL, Candidate, Fixed, Pricing, amount_text
 from isocompute_sdk.planning.questions import Answer, PlansByBudget, SavedEstimate, SavedPlan, with_reward
 from isocompute_sdk.specs import Allocation
+from isocompute_sdk.specs.throughput import MORE_BATCHES
 
 MIN_SHARE, MAX_SHARE, POINTS = 1 / 32, 4.0, 29
 """Equal reward is searched between these shares of the budget, at so many amounts."""
@@ -262,6 +263,8 @@ def compare(
     pricing = replace(plans.basis.pricing(budget, plans.request.evaluation_share), throughput=plan.throughput)
     if pilot_cost:
         pricing = replace(pricing, budget=budget.with_amount(budget.amount + pilot_cost))
+    if equal != "batch" and (unknown := pricing.refusal(n * (problems or plan.problems_per_batch))) is not None:
+        raise PlanError(unknown, MORE_BATCHES)
     asked, shared = problems, equal or ("budget" if steps is None else "nothing")
     if equal is not None:
         problems, steps = _sized(n, problems, plan, pricing, equal)
@@ -350,7 +353,10 @@ def _reference(plans: PlansByBudget, configuration: Configuration) -> Plan:
     """The plan of a configuration that the caller chose; without M all steps that the budget buys."""
     n, problems, steps = parse_configuration(configuration)
     basis, request = plans.basis, replace(plans.request, fixed=Fixed(), min_update_steps=1)
-    most, limit = basis.pricing(request.budget, request.evaluation_share).affordable_steps(n * problems)
+    pricing = basis.pricing(request.budget, request.evaluation_share)
+    if (unknown := pricing.refusal(n * problems)) is not None:
+        raise PlanError(unknown, MORE_BATCHES)
+    most, limit = pricing.affordable_steps(n * problems)
     if most < 1:
         raise PlanError(
             f"{request.budget} does not pay for one step of n * B_p = {n * problems} rollouts", "Raise the budget."
@@ -374,10 +380,13 @@ def _sized(n: int, problems: int, plan: Plan, pricing: Pricing, equal: Equal) ->
         return problems, plan.update_steps
     if equal == "rollouts":
         return problems, plan.rollouts // (n * problems)
-    hours = plan.wall_hours
+    speed, hours = plan.throughput, plan.wall_hours
+    for batch in (plan.rollouts_per_batch, n * problems):
+        if speed is not None and (unknown := speed.refusal(batch)) is not None:
+            raise PlanError(unknown, MORE_BATCHES)
     if hours is None:
         raise PlanError(
-            "equal = 'time' needs seconds per step, and there is no throughput",
+            "equal = 'time' needs the rollouts per second, which neither you nor the runs give",
             "Give throughput=Throughput(...), or measure it: Throughput.measure(runs).",
         ).in_shell(TIMED_IN_SHELL)
     if n * problems == plan.rollouts_per_batch:
@@ -407,7 +416,7 @@ def _equal_reward(
 
     tail = (1 - plans.level) / 2
     bounded = bool(np.mean(before_D) <= tail and np.mean(never_D) <= tail)
-    if "gpu_hours" not in costs:
+    if any("gpu_hours" not in known for known in (costs, *(plan.costs for plan in found))):
         return priced(unit), None, bounded
     hours = priced("gpu_hours")
     saved = Estimate(*(costs["gpu_hours"] - part for part in (hours.mean, hours.high, hours.low)))

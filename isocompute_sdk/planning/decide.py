@@ -378,14 +378,22 @@ def _unlimited(basis: Basis, resolved: Resolved, choice: Choice) -> Unlimited | 
     asked = [words.format(value) for words, value in limits.items() if value is not None]
     careful = "no n above those that were run" if basis.fits.surface is not None else "the smallest worst-case regret"
     asked += [f"{careful} (conservative)"] * (request.mode == "conservative")
-    if not asked:
+    without, speed = basis.on(basis.hardware.replace(max_rollouts_per_batch=None)), choice.pricing.throughput
+    untimed = any(one.constraint == "throughput" for one in choice.setup.rejections)
+    if untimed and speed is not None and speed.measured is not None:
+        # Other batches at the same rollouts per second.
+        without.throughput = speed.replace(measured=None)
+    elif not asked:
         return None
-    without = basis.on(basis.hardware.replace(max_rollouts_per_batch=None))
     try:
         free = unjudged(without, replace(request, fixed=Fixed(), mode="expected"))
     except PlanError:
         return None
     reward, equal = choice.best.reward, basis.fits.tolerances.equal
+    if untimed and (free.predicted_reward or 0.0) - (reward or math.inf) > equal:
+        asked.append("only batches near those that were timed (others priced at their speed)")
+    if not asked:
+        return None
     if reward is not None and (free.predicted_reward or 0.0) - reward > equal:
         lower = replace(resolved, limits=replace(resolved.limits, floor=1))
         best = score(lower, enumerate_setups(lower, resolved.sizes())).best

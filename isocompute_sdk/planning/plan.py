@@ -206,6 +206,8 @@ class Plan(Sized, Saved):
             same = "as many GPUs as the runs had"
             what = same if speed.gpus is None else f"the runs had {counted(speed.gpus, 'GPU')} too"
             found.append((what, "--set gpus=NUMBER (set=) or a column gpus"))
+        if speed.measured is not None and speed.measured.kind_assumed:
+            found.append(("GPUs as fast as those of the runs", "--rollouts-per-second"))
         if speed.is_stated_without("step_overhead_seconds"):
             found.append(("seconds in proportion to rollouts", "--step-overhead-seconds"))
         return tuple(found)
@@ -388,7 +390,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     values, yours = assumed_values(plan), f"--recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on} (recipe=)"
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
     if plan.unlimited is not None:
-        cap = [one for one in cap if one != LIMITS["max_rollouts_per_batch"]]
+        cap = [one for one in cap if one not in (LIMITS["max_rollouts_per_batch"], LIMITS["throughput"])]
     if problems == plan.n_problems:
         cap.append(f"the problem set: B_p is all {problems} of it")
     found = [
@@ -601,7 +603,7 @@ def _gain(plan: Plan) -> list[tuple[str, str]]:
 
 def _evaluation(plan: Plan) -> str:
     evaluation, spent = plan.evaluation, plan.breakdown["evaluation"]
-    unit = "gpu_hours" if "gpu_hours" in spent else "rollouts"
+    unit = next(unit for unit in ("gpu_hours", "wall_hours", "rollouts") if unit in spent)
     share = spent[unit] / plan.breakdown["training"][unit]
     return (
         f"every {counted(evaluation.every_steps, 'step')}, {evaluated(evaluation)}: "

@@ -203,7 +203,8 @@ class Pricing:
 
     def all_costs(self, rollouts_per_batch: int, update_steps: int) -> dict[str, float]:
         """Cost in every known unit."""
-        return {unit: self.cost_in(unit, rollouts_per_batch, update_steps) for unit in self._units()}
+        units = self._units(rollouts_per_batch)
+        return {unit: self.cost_in(unit, rollouts_per_batch, update_steps) for unit in units}
 
     def parts(self, rollouts_per_batch: int, update_steps: int, every_steps: int) -> dict[str, dict[str, float]]:
         """Cost of training, evaluation and start in every known unit, including parts that the budget does not pay."""
@@ -215,13 +216,14 @@ class Pricing:
         if throughput is None:
             return found
         hours: dict[str, float] = {}
-        if throughput.rollouts_per_second is not None:
+        units = [unit for unit in self._units(rollouts_per_batch) if unit not in ("rollouts", "tokens")]
+        if units:
             hours["training"] = throughput.wall_hours(rollouts_per_batch, steps)
             hours["evaluation"] = self.evaluation_hours(rollouts_per_batch, steps)
-        if throughput.startup_seconds > 0:
+        if units and throughput.startup_seconds > 0:
             hours["start"] = throughput.startup_seconds / 3600.0
         for part, spent in hours.items():
-            timed = {unit: self._of_hours(unit, spent) for unit in self._units() if unit not in ("rollouts", "tokens")}
+            timed = {unit: self._of_hours(unit, spent) for unit in units}
             found[part] = {**found.get(part, {}), **timed}
         if throughput.tokens_per_rollout is not None:
             found["training"]["tokens"] = throughput.tokens(rollouts)
@@ -232,7 +234,7 @@ class Pricing:
         """Update steps between evaluations: as asked, or more to stay within the share; fewer for the fewest."""
         samples = samples_per_evaluation(self.evaluation)
         step, one = float(rollouts_per_batch), float(samples)
-        if self.throughput is not None and self.throughput.rollouts_per_second is not None:
+        if self.throughput is not None and self._knows_hours(rollouts_per_batch):
             length = self.throughput.mean_length(rollouts_per_batch * update_steps)
             step = self.throughput.step_seconds(rollouts_per_batch, length)
             one = self.throughput.evaluation_seconds(samples, length)
@@ -304,6 +306,11 @@ class Pricing:
         """Why hours of this batch are unknown, of a budget that depends on time; None if they are known."""
         return self.throughput.refusal(rollouts_per_batch) if self.timed and self.throughput is not None else None
 
+    def _knows_hours(self, rollouts_per_batch: int) -> bool:
+        """Whether hours of this batch are known."""
+        speed = self.throughput
+        return speed is not None and speed.rollouts_per_second is not None and speed.refusal(rollouts_per_batch) is None
+
     @cached_property
     def deadline(self) -> float | None:
         """The deadline less a margin for the error of a measured throughput, in wall-clock hours."""
@@ -328,12 +335,12 @@ class Pricing:
             )
         return float(self.throughput.tokens(rollouts))
 
-    def _units(self) -> list[str]:
+    def _units(self, rollouts_per_batch: int) -> list[str]:
         throughput = self.throughput
         if throughput is None:
             return ["rollouts"]
         tokens = ["tokens"] if throughput.tokens_per_rollout is not None else []
-        if throughput.rollouts_per_second is None:
+        if not self._knows_hours(rollouts_per_batch):
             return ["rollouts", *tokens]
         by_gpus = ["gpu_hours"] if self.gpus is not None else []
         usd = ["usd"] if by_gpus and throughput.usd_per_gpu_hour else []

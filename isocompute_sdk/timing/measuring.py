@@ -6,14 +6,14 @@ non-negative least squares with relative weights:
     seconds = overhead + L floor + L B g^-e / rate,   g = GPUs relative to the first number of them
 
 with L the mean response length at that compute relative to the start. Floor and overhead are separated by logged
-sampling times, or by a changing L; otherwise both count as overhead. If the runs do not show e, those on one number of
-GPUs are fitted alone.
+sampling times, or by a changing L; otherwise both count as overhead. Lengths are fitted alone, whether or not anything
+was timed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,8 @@ from isocompute_sdk.ingest.formats.log_format import (
     STEP_SECONDS,
 )
 from isocompute_sdk.ingest.formats.registry import names_of
+from isocompute_sdk.phrases import counted, joined
+from isocompute_sdk.records.columns import TRAIN_SETS
 from isocompute_sdk.specs import Budget, RunSpec, Study
 from isocompute_sdk.specs.throughput import TRADE_OFF_SPAN, Measurement, Throughput
 from isocompute_sdk.training.backend import BackendInfo
@@ -124,12 +126,14 @@ def measure(
     seconds: str | None = None,
     level: float = 0.8,
     usd_per_gpu_hour: float | None = None,
+    gpu_exponent: float | None = None,
 ) -> Throughput:
     """Fit a throughput to logged times.
 
     Seconds per step come from the metric `seconds`, else from `step_seconds` (built-in runner), `timing_s/step`,
-    `perf/time_per_step` or `step_time`, else from differences of the column `gpu_seconds`, which include evaluations.
-    Logged response lengths and sampling seconds are used too. The first step of every run is a warm-up and left out.
+    `perf/time_per_step`, `step_time` or `seconds_per_step`, else from differences of the column `gpu_seconds`, which
+    include evaluations. Logged lengths and sampling seconds are used too. The first step of every run is a warm-up and
+    its seconds are left out.
 
     Args:
         runs: runs on one kind of machine, best at batches at least 4x apart.
@@ -137,18 +141,35 @@ def measure(
         seconds: metric with the seconds of a step. None: the first of those above.
         level: coverage of the intervals.
         usd_per_gpu_hour: price, stored in the result.
+        gpu_exponent: how speed grows with GPUs. None: as the runs show.
 
     Raises:
-        FitError: no times, seconds that do not grow with a varying batch, or GPU-seconds of an unknown number of GPUs.
+        FitError: no times, seconds that do not grow with a varying batch, other GPUs than the runs say, GPU-seconds of
+            an unknown number of GPUs, or several numbers of them that do not show how speed grows.
     """
     timings = read_timings(runs, gpus, seconds)
-    growth, scale, tokens = fit_lengths(timings)
+    for run in runs.runs():
+        stated = gpus.get(run.run_id) if isinstance(gpus, Mapping) else gpus
+        if None not in (stated, run.gpus) and stated != run.gpus:
+            raise FitError(
+                f"run {run.run_id!r} was on {counted(run.gpus or 0, 'GPU')} by its own record, not on {stated}",
+                "Leave gpus out, or correct the record.",
+            ).in_shell("Leave --gpus out, or correct the record of the runs.")
+    growth, scale, tokens, reach = fit_lengths(runs)
     length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
-    exponent = _exponent(timings, length_S, level)
-    if exponent is None:
-        timings = _on_one_number(timings)
-        length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
-    reference = int(timings.gpus_S.min())
+    exponent = _exponent(timings, length_S, level) if gpu_exponent is None else gpu_exponent
+    counts = np.unique(timings.gpus_S).astype(int).tolist()
+    if exponent is None and len(counts) > 1:
+        listed = joined([f"{count:,}" for count in counts])
+        raise FitError(
+            f"these runs were on {listed} GPUs and do not show how speed grows with GPUs, as where each number had "
+            "batches of its own",
+            "Give gpu_exponent=..., 1 for ideal scaling, or time one batch on each number.",
+        ).in_shell(
+            "Plan with --gpu-exponent (isocompute allocate), 1 for ideal scaling, or time one batch on each number.",
+            ["--gpu-exponent NUMBER"],
+        )
+    reference = counts[0]
     rate_S = (timings.gpus_S / reference) ** (exponent or 0.0)
     fitted, spread, batches = _seconds_model(timings, length_S, rate_S, level)
     overhead, floor, slope = (fitted[name][0] for name in ("step_overhead_seconds", "latency_floor_seconds", "slope"))
@@ -171,7 +192,7 @@ def measure(
             rollouts_per_batch=tuple(int(b) for b in batches),
             runs=len(np.unique(timings.run_S)),
             steps=int(timings.steps_S.sum()),
-            rollouts=float(timings.rollouts_S.max()) if tokens is not None else 0.0,
+            rollouts=reach,
             relative_error=spread,
             level=level,
             intervals=intervals,
@@ -181,26 +202,34 @@ def measure(
 
 
 def complete(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | None) -> Throughput | None:
-    """What was not given, from what the runs logged; seconds that a budget does not need only where GPUs are known.
+    """What was not given, from what the runs logged: lengths always, the speed unless one was given.
 
     Returns:
         The throughput; `given` where the runs add nothing.
 
     Raises:
-        FitError: a budget that needs seconds, with runs that log GPU-seconds of an unknown number of GPUs.
+        FitError: a budget that needs seconds, with runs whose times do not give them.
         SpecError: such a budget, on another number of GPUs than these runs tell.
     """
     found = given
     if given is None or given.rollouts_per_second is None:
-        found = _logged(given, runs, budget, gpus)
-    if budget.unit == "tokens" and (found is None or found.tokens_per_rollout is None):
-        tokens = mean_tokens(runs)
-        found = found if tokens is None else (found or Throughput()).model_copy(update={"tokens_per_rollout": tokens})
-    return found
+        try:
+            found = _logged(given, runs, budget, gpus)
+        except (FitError, SpecError):
+            if budget.timed:
+                raise
+    growth, scale, tokens, _ = fit_lengths(runs)
+    if tokens is None:
+        return found
+    lengths = {"tokens_per_rollout": tokens, "length_growth": growth, "length_scale_rollouts": scale}
+    stated = (
+        set[str]() if found is None else {name for name in found.model_fields_set if getattr(found, name) is not None}
+    )
+    return (found or Throughput()).replace(**{name: lengths[name] for name in lengths if name not in stated})
 
 
 def _logged(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | None) -> Throughput | None:
-    """The same, of the speed alone."""
+    """`given` with the speed of the runs; errors as of `complete`, whatever the budget."""
     stated: dict[str, Any] = {} if given is None else {name: getattr(given, name) for name in given.model_fields_set}
     # The GPUs of a throughput without a speed are those to plan for, not those of the logged one.
     own = stated.pop("gpus", None)
@@ -209,22 +238,14 @@ def _logged(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | 
         known = gpus_of(runs)
     except FitError:
         return given
-    if not (known or gpus or budget.timed):
-        return given
-    try:
-        speed = measure(runs, gpus=known or gpus or {}).replace(**stated)
-    except FitError:
-        if known or gpus or _seconds_of(runs) is not None:
-            return given
-        raise
-    if known and gpus is not None:
-        try:
-            return speed.at_gpus(gpus)
-        except SpecError:
-            if budget.timed:
-                raise
-            return given
-    return speed if known or gpus is None else speed.replace(gpus=None).at_gpus(gpus)
+    # GPU-seconds alone need a number.
+    assumed = {} if gpus is None or _seconds_of(runs) is not None else gpus
+    speed = measure(runs, gpus=known or assumed, gpu_exponent=stated.get("gpu_exponent")).replace(**stated)
+    if gpus is not None:
+        speed = (speed if known else speed.replace(gpus=None)).at_gpus(gpus)
+    if budget.gpus is None or speed.measured is None:
+        return speed
+    return speed.replace(measured=speed.measured.replace(kind_assumed=True))
 
 
 def gpus_of(runs: RunSet, seconds: str | None = None) -> dict[str, int]:
@@ -243,35 +264,21 @@ def gpus_of(runs: RunSet, seconds: str | None = None) -> dict[str, int]:
     return {name: gpus for name, gpus in found.items() if gpus is not None and None not in found.values()}
 
 
-def mean_tokens(runs: RunSet) -> float | None:
-    """Sampled tokens per rollout, the mean over runs: from logged totals, else from response lengths; None without."""
-    import polars as pl
-
-    table = runs.to_polars()
-    totals = table.filter((pl.col("tokens") > 0) & (pl.col("rollouts") > 0)).sort("rollouts", maintain_order=True)
-    if not totals.is_empty():
-        last = totals.group_by("run_id", maintain_order=True).last()
-        return float((last["tokens"] / last["rollouts"]).to_numpy().mean())
-    name = next(iter(names_of(RESPONSE_LENGTH, runs.metrics)), None)
-    if name is None:
-        return None
-    lengths = table.filter((pl.col("metric") == name) & (pl.col("step") > 0))
-    return None if lengths.is_empty() else float(lengths["value"].to_numpy().mean())
-
-
-def fit_lengths(timings: Timings) -> tuple[float, float, float | None]:
-    """Growth, its scale in rollouts, and tokens per rollout at the start (None without logged lengths).
+def fit_lengths(runs: RunSet) -> tuple[float, float, float | None, float]:
+    """Growth of responses, its scale in rollouts, tokens per rollout at the start, and the largest compute measured.
 
     Lengths are fitted by t (1 + growth ln(1 + C / scale)) over a grid of scales; growth is 0 if not significant.
+
+    Returns:
+        Tokens are None, and the last 0, without logged totals or lengths.
     """
-    known = np.isfinite(timings.length_S)
-    if not known.any():
-        return 0.0, 100_000.0, None
-    at, length, weight = timings.rollouts_S[known], timings.length_S[known], timings.steps_S[known]
-    mean = float(np.average(length, weights=weight))
+    at, length, weight = _lengths(runs)
+    if not len(at):
+        return 0.0, 100_000.0, None, 0.0
+    mean, reach = float(np.average(length, weights=weight)), float(at.max())
     flat = float(np.sum(weight * (length - mean) ** 2))
     best = (flat, 0.0, 100_000.0, mean)
-    for scale in np.geomspace(at.max() / 300.0, at.max() * 3.0, 25):
+    for scale in np.geomspace(reach / 300.0, reach * 3.0, 25):
         design = np.column_stack([np.ones(len(at)), np.log1p(at / scale)]) * np.sqrt(weight)[:, None]
         (start, rise), *_ = np.linalg.lstsq(design, length * np.sqrt(weight), rcond=None)
         left = float(np.sum(weight * (length - start - rise * np.log1p(at / scale)) ** 2))
@@ -279,7 +286,33 @@ def fit_lengths(timings: Timings) -> tuple[float, float, float | None]:
             best = (left, rise / start, float(scale), float(start))
     # More parameters and a scale chosen among many need clear evidence.
     earned = len(at) >= 8 and flat - best[0] > 10.0 * best[0] / len(at) and best[0] < 0.9 * flat
-    return (best[1], best[2], best[3]) if earned else (0.0, 100_000.0, mean)
+    return (best[1], best[2], best[3], reach) if earned else (0.0, 100_000.0, mean, reach)
+
+
+def _lengths(runs: RunSet) -> tuple[Array, Array, Array]:
+    """Compute C, mean tokens of a rollout there, and its weight: from logged totals, else from response lengths."""
+    import polars as pl
+
+    table, work = runs.to_polars(), pl.col("rollouts") - pl.col("rollouts").shift(1, fill_value=0.0).over("run_id")
+    totals = (
+        table.filter((pl.col("tokens") > 0) & (pl.col("rollouts") > 0))
+        .unique(["run_id", "rollouts"], keep="first", maintain_order=True)
+        .sort("run_id", "rollouts", maintain_order=True)
+        .with_columns(work=work, sampled=pl.col("tokens") - pl.col("tokens").shift(1, fill_value=0.0).over("run_id"))
+        .filter(pl.col("sampled") > 0)
+        .select(at=pl.col("rollouts") - pl.col("work") / 2, length=pl.col("sampled") / pl.col("work"), weight="work")
+    )
+    name = next(iter(names_of(RESPONSE_LENGTH, runs.metrics)), None)
+    if totals.is_empty() and name is not None:
+        logged = _of(table, name, "length").filter((pl.col("step") > 0) & (pl.col("length") > 0))
+        # Evaluations log a response length too.
+        of_updates = logged.filter(pl.col("eval_set").is_in(TRAIN_SETS))
+        logged = logged if of_updates.is_empty() else of_updates
+        batch = pl.col("group_size") * pl.col("problems_per_batch")
+        middle = (pl.col("rollouts") - batch.fill_null(0) / 2).clip(lower_bound=0)
+        totals = logged.select(at=middle, length="length", weight=pl.lit(1.0))
+    at, length, weight = (np.array(totals[key].to_numpy(), dtype=np.float64) for key in ("at", "length", "weight"))
+    return at, length, weight
 
 
 def relative_fit(design_SP: Array, value_S: Array) -> Line:
@@ -374,7 +407,7 @@ def _means(
 def _exponent(timings: Timings, length_S: Array, level: float) -> float | None:
     """Exponent of the rate in GPUs with the smallest residual.
 
-    None with a single number of GPUs, or if exponents far apart fit as well: each number had a batch of its own.
+    None with a single number of GPUs, or if exponents far apart fit as well, as where each had a batch of its own.
     """
     from scipy.special import stdtrit
 
@@ -393,15 +426,6 @@ def _exponent(timings: Timings, length_S: Array, level: float) -> float | None:
     # A profile interval; exact times leave rounding alone.
     as_good = EXPONENTS[left <= left.min() * (1 + times**2 / max(freedom, 1)) + ROUNDING**2]
     return float(np.mean(as_good)) if np.ptp(as_good) <= LARGEST_SPREAD else None
-
-
-def _on_one_number(timings: Timings) -> Timings:
-    """Those on the number of GPUs with the most batches, then the most steps."""
-    kept_by_gpus = [timings.gpus_S == gpus for gpus in np.unique(timings.gpus_S)]
-    kept_S = max(kept_by_gpus, key=lambda k: (len(np.unique(timings.batch_S[k])), timings.steps_S[k].sum()))
-    return replace(
-        timings, **{f.name: getattr(timings, f.name)[kept_S] for f in fields(timings) if f.name[-2:] == "_S"}
-    )
 
 
 def _evaluation_rate(timings: Timings, floor: float, growth: float, scale: float) -> float | None:
@@ -431,8 +455,6 @@ class Timings:
     """Wall-clock seconds of one step."""
     steps_S: Array
     """Update steps that the entry is a mean of."""
-    length_S: Array
-    """Mean tokens of a response; NaN where unknown."""
     sampling_S: Array
     """Seconds of sampling in the step; NaN where unknown."""
     evaluation_at_E: Array
@@ -440,15 +462,6 @@ class Timings:
     evaluation_seconds_E: Array
     evaluation_rollouts_E: Array
     startup_seconds: float
-
-
-def logs_seconds(runs: RunSet) -> bool:
-    """Whether runs say how long their steps took."""
-    try:
-        read_timings(runs, 1, None)
-    except FitError:
-        return False
-    return True
 
 
 def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: str | None) -> Timings:
@@ -498,7 +511,6 @@ def read_timings(runs: RunSet, gpus: int | Mapping[str, int] | None, seconds: st
         rollouts_S=column("middle"),
         seconds_S=column("seconds"),
         steps_S=column("steps"),
-        length_S=column("length"),
         sampling_S=column("sampling"),
         evaluation_at_E=np.array(evaluations["rollouts"], dtype=np.float64),
         evaluation_seconds_E=np.array(evaluations[EVALUATION_SECONDS], dtype=np.float64),
@@ -539,14 +551,12 @@ def _timed(table: pl.DataFrame, name: str) -> pl.DataFrame:
     import polars as pl
 
     steps = _of(table, name, "seconds").filter(pl.col("step") > 0)
-    for column, metric in (("sampling", SAMPLING_SECONDS), ("length", RESPONSE_LENGTH)):
-        found = next(iter(names_of(metric, table["metric"].unique().sort())), None)
-        if found is None:
-            steps = steps.with_columns(pl.lit(None, pl.Float64).alias(column))
-        else:
-            # Evaluations log a response length too: only that of the step's own set belongs to it.
-            more = _of(table, found, column).select("run_id", "eval_set", "step", column)
-            steps = steps.join(more, on=["run_id", "eval_set", "step"], how="left")
+    found = next(iter(names_of(SAMPLING_SECONDS, table["metric"].unique().sort())), None)
+    if found is None:
+        steps = steps.with_columns(sampling=pl.lit(None, pl.Float64))
+    else:
+        more = _of(table, found, "sampling").select("run_id", "eval_set", "step", "sampling")
+        steps = steps.join(more, on=["run_id", "eval_set", "step"], how="left")
     several = pl.len().over("run_id") > 1
     first = pl.col("step") == pl.col("step").min().over("run_id")
     batch = pl.coalesce(pl.col("group_size") * pl.col("problems_per_batch"), pl.col("rollouts") / pl.col("step"))
@@ -566,7 +576,7 @@ def _stretches(table: pl.DataFrame) -> pl.DataFrame:
         .unique(["run_id", "step"], keep="first", maintain_order=True)
         .sort("run_id", "step", maintain_order=True)
     )
-    before = {name: pl.col(name).shift(1).over("run_id") for name in ("step", "gpu_seconds", "rollouts", "tokens")}
+    before = {name: pl.col(name).shift(1).over("run_id") for name in ("step", "gpu_seconds", "rollouts")}
     steps = pl.col("step") - before["step"]
     work = pl.col("rollouts") - before["rollouts"]
     return points.with_columns(
@@ -574,7 +584,6 @@ def _stretches(table: pl.DataFrame) -> pl.DataFrame:
         seconds=(pl.col("gpu_seconds") - before["gpu_seconds"]) / steps,
         batch=work / steps,
         middle=(pl.col("rollouts") + before["rollouts"]) / 2,
-        length=(pl.col("tokens") - before["tokens"]) / work,
         sampling=pl.lit(None, pl.Float64),
     ).filter(pl.col("steps") > 0)
 

@@ -24,7 +24,7 @@ from isocompute_sdk.ingest.formats import registry as formats
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_sdk.specs import Evaluation, RunSpec
-from isocompute_sdk.timing.measuring import read_timings
+from isocompute_sdk.timing.measuring import fit_lengths, read_timings
 from isocompute_sdk.training import ScriptBackend, registry
 from isocompute_trl import payload as trl_payload
 from isocompute_verl.flags import VERSION as VERL_VERSION
@@ -229,7 +229,9 @@ def test_times_and_context_come_with_the_rows(written: Written) -> None:
         for field in fields(ours):
             np.testing.assert_array_equal(getattr(ours, field.name), getattr(anybodys, field.name))
         assert (ours.seconds_S > 0).all()
-        assert np.isfinite(ours.length_S).all()
+        _, _, tokens, _ = lengths = fit_lengths(written.records)
+        assert tokens
+        assert lengths == fit_lengths(RunSet.read(written.folder))
         assert np.isfinite(ours.sampling_S).all()
         assert "train_reward" in written.records.metrics
 

@@ -112,7 +112,7 @@ class BudgetOptions:
         float | None, opt.quantity("--rollouts-per-second", "Rollouts per second, sampling and training.", _UNITS)
     ] = None
     tokens_per_rollout: Annotated[
-        float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout.", _UNITS)
+        float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout, at the start.", _UNITS)
     ] = None
     usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
     gpu_exponent: Annotated[float | None, opt.option("Speed grows as GPUs to this power; 1 is ideal.", _UNITS)] = None

@@ -12,7 +12,7 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.errors import SpecError
+from isocompute_sdk.errors import FitError, SpecError
 
 if TYPE_CHECKING:
     from isocompute_sdk.records import RunSet
@@ -146,7 +146,12 @@ def save_speed(
     from isocompute_sdk.specs.throughput import MORE_BATCHES
 
     output = output or DEFAULT_FILE
-    throughput = Throughput.measure(runs, gpus=gpus, seconds=seconds, usd_per_gpu_hour=price)
+    try:
+        throughput = Throughput.measure(runs, gpus=gpus, seconds=seconds, usd_per_gpu_hour=price)
+    except FitError as error:
+        # They are those of a plan.
+        error.options = ()
+        raise
     files.write_text(output, dump_spec(throughput))
     if json:
         size = throughput.system_batch_size

@@ -76,6 +76,11 @@ METRICS: dict[str, str] = {
     STARTUP_SECONDS: "seconds from the start of an attempt to its first record",
 }
 """Our metrics with their meaning and unit, beside avg@k, best@k and worst@k."""
+PLAIN_NAMES = {
+    **dict.fromkeys(("seconds_per_step", "sec_per_step", "time_per_step"), STEP_SECONDS),
+    "tokens_per_rollout": RESPONSE_LENGTH,
+}
+"""Names of them in tables that people write, beside the tags of frameworks."""
 LOOKS_LIKE_EVALUATION = re.compile(r"(.*[/_-])?(eval|val|valid|validation|test|pass|acc|accuracy)([/_@0-9-].*)?", re.I)
 """Tags of no known framework that may hold an evaluation."""
 

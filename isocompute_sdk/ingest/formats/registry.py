@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest.formats.log_format import METRICS, TRAIN_SET, LogFormat, Meaning, RunLog
+from isocompute_sdk.ingest.formats.log_format import METRICS, PLAIN_NAMES, TRAIN_SET, LogFormat, Meaning, RunLog
 from isocompute_sdk.notes import Note
 from isocompute_sdk.plugins import Plugins
 
@@ -81,7 +81,9 @@ def recognised(log: RunLog) -> RunLog:
 
 @lru_cache(maxsize=8192)
 def _metric_of(name: str, path: tuple[str, ...]) -> str | None:
-    """Our name of a metric of updates that a table has under a framework's own tag; None for any other name."""
+    """Our name of a metric of updates that a table has under another name; None for any other metric."""
+    if name in PLAIN_NAMES:
+        return PLAIN_NAMES[name]
     for one in _loaded(path)[0]:
         found: Meaning | None = one.meanings([name]).get(name)
         if found is not None and found.eval_set == TRAIN_SET:
@@ -90,11 +92,17 @@ def _metric_of(name: str, path: tuple[str, ...]) -> str | None:
 
 
 def names_of(metric: str, names: Iterable[str]) -> list[str]:
-    """Those of the names under which a table may hold a metric of updates: ours first, then tags of frameworks."""
+    """Those of the names under which a table may hold a metric of updates: ours first, then plain ones and tags."""
     every, path = list(names), tuple(sys.path)
     return [name for name in every if name == metric] + [
         name for name in every if name not in METRICS and _metric_of(name, path) == metric
     ]
+
+
+def unknown(names: Iterable[str]) -> list[str]:
+    """Those of the names that are no metric of updates."""
+    path = tuple(sys.path)
+    return [name for name in names if name not in METRICS and _metric_of(name, path) is None]
 
 
 @lru_cache(maxsize=4)

@@ -73,7 +73,10 @@ def _marginal_table(plan: Plan, ladder: Sequence[Plan]) -> Table:
         before, here = plans[i - 1].predicted_reward or 0.0, one.predicted_reward or 0.0
         cut = "; the deadline allows less" if "deadline" in one.binding else ""
         row = [say.amount(one.budget.amount, plan.budget.unit) + cut, str(one.group_size), say.reward(here)]
-        row += ["" if i == 0 else say.difference(here, before), *(bare(one.costs[unit], unit) for unit in units)]
+        row += [
+            "" if i == 0 else say.difference(here, before),
+            *(bare(one.costs[unit], unit) if unit in one.costs else "unknown" for unit in units),
+        ]
         rows.append(tuple(row))
     marked = next((i for i, one in enumerate(plans) if one.budget.amount == plan.budget.amount), None)
     return Table(tuple(header), tuple(rows), "What a larger budget adds", marked=marked)

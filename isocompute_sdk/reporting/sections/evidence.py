@@ -74,7 +74,7 @@ def _every_n(material: Material, plan: Plan) -> Table:
     header += ["Best with probability", f"Within {plan.tolerances.equal:g} of the best", "Expected loss"] * whole
     costs = material.costs(plan, every)
     named = {"GPU-hours": "gpu_hours", "Dollars": "usd"}
-    units = {name: unit for name, unit in named.items() if costs and unit in costs[0]}
+    units = {name: unit for name, unit in named.items() if any(unit in cost for cost in costs)}
     header += [*units, ""]
     rows: list[tuple[str, ...]] = []
     for i, one in enumerate(every):
@@ -90,7 +90,7 @@ def _every_n(material: Material, plan: Plan) -> Table:
             odds = one.odds
             shown = () if odds is None else (say.chance(odds.probability_best), say.chance(odds.near_best))
             row += ["", "", ""] if odds is None else [*shown, say.reward(odds.expected_loss)]
-        row += [bare(costs[i][unit], unit) for unit in units.values()]
+        row += [bare(costs[i][unit], unit) if unit in costs[i] else "unknown" for unit in units.values()]
         row.append(mark if isinstance(one, Plan) else "" if one.kind == "other" else standing(plan, one))
         rows.append(tuple(row))
     return Table(

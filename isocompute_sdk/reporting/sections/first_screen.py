@@ -17,7 +17,7 @@ from isocompute_sdk.planning.verdict import CHECK_AT
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
 from isocompute_sdk.reporting.page import Answer, Block, Fact, Items, Missing, Paragraph, Tone
-from isocompute_sdk.timing.measuring import logs_seconds
+from isocompute_sdk.specs import Budget
 from isocompute_sdk.timing.spending import spending
 from isocompute_sdk.tolerances import FAR
 
@@ -268,14 +268,12 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {whole[unit]}{share}".removesuffix("; "))
     ]
     if plan.wall_hours is None:
-        speed = "" if material.runs is not None and logs_seconds(material.runs) else "--rollouts-per-second and "
-        missing = f"add {speed}--gpus; for dollars --usd-per-gpu-hour"
-        return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
+        return [*facts, Fact("Time and dollars", UNKNOWN, _untimed(material, plan))]
     timed = plan.throughput
     assert timed is not None, "it gives the hours"
     gpus = whole["wall_hours"]
     if timed.gpus is None:
-        gpus += "on an unknown number of GPUs"
+        gpus += "on as many GPUs as the runs had"
     else:
         gpus += f"{counted(timed.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
     if plan.budget.deadline_hours is not None:
@@ -286,6 +284,22 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         return [*facts, Fact("Dollars", UNKNOWN, f"add {joined(missing)}")]
     paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), whole["usd"].removesuffix("; "))
     return facts if unit == "usd" else [*facts, paid]
+
+
+def _untimed(material: Material, plan: Plan) -> str:
+    """Why the hours of a plan are unknown, or what would say them."""
+    speed = plan.throughput
+    if speed is not None and (unknown := speed.refusal(plan.rollouts_per_batch)) is not None:
+        return unknown
+    missing = ["--rollouts-per-second"]
+    if material.planner is not None:
+        try:
+            material.planner.pricing(Budget(rollouts=plan.rollouts, deadline_hours=1, gpus=plan.budget.gpus))
+        except IsoComputeError as error:
+            missing = [option.partition(" ")[0] for option in error.options] or missing
+    counted_gpus = plan.gpus is not None or not {"--gpus", "--gpu-exponent"}.isdisjoint(missing)
+    money = [*["--gpus"] * (not counted_gpus), "--usd-per-gpu-hour"]
+    return f"add {joined(missing)}; for dollars {joined(money)}"
 
 
 def _limited(plan: Plan) -> list[Fact]:
@@ -394,10 +408,10 @@ def _cheapest(material: Material, plan: Plan) -> str:
     """Which of the n that are about equal costs least, where that is not the plan's; empty where prices are unknown."""
     unit = next((unit for unit in ("usd", "gpu_hours") if unit in plan.costs), "")
     same = [one for one in plan.alternatives if one.kind == "near-tie"]
-    found = material.costs(plan, same) if unit else []
-    if not found:
+    found = material.costs(plan, same)
+    costs = {one.group_size: cost[unit] for one, cost in zip(same, found, strict=False) if unit in cost}
+    if not costs:
         return ""
-    costs = {one.group_size: cost[unit] for one, cost in zip(same, found, strict=True)}
     n, cost = min(costs.items(), key=lambda one: one[1])
     if cost >= plan.costs[unit]:
         return ""

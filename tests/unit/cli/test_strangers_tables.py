@@ -160,6 +160,26 @@ def test_a_measurement_of_speed_reads_tables_of_strangers(isocompute: Command, t
     assert "--rename G=group_size" in refused.stderr
 
 
+def test_plain_names_of_time_and_length_are_read_and_other_ones_are_named(isocompute: Command, tmp_path: Path) -> None:
+    rows = ["run,n,bp,step,avg@4,seconds_per_step,tokens_per_rollout,num_tokens,gpus"]
+    rows += [
+        f"{n},{n},32,{step},{0.6 - 0.4 * np.exp(-n * step / 2000):.4f},{6 + 0.4 * n},600,{n * 32 * step * 700},8xH100"
+        for n in (8, 32)
+        for step in range(0, 220, 20)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(rows) + "\n")
+    shown = ok(isocompute("doctor", "t.csv")).stdout
+    assert "num_tokens" in shown
+    assert "seconds_per_step" not in shown
+    plan = json.loads(ok(isocompute("allocate", "t.csv", "--budget", "1B tokens", "--deadline", 900, "--json")).stdout)
+    assert plan["throughput"]["tokens_per_rollout"] == 600
+    assert plan["throughput"]["step_overhead_seconds"] == pytest.approx(6)
+    refused = isocompute("doctor", "t.csv", "--speed", "--gpus", 16)
+    assert refused.returncode == 1
+    assert "8 GPUs" in refused.stderr
+    assert "on 8 GPUs" in ok(isocompute("doctor", "t.csv", "--speed", "--gpus", 8)).stdout
+
+
 def test_a_missing_column_is_answered_with_the_command_that_works(isocompute: Command, tmp_path: Path) -> None:
     WAYS["letters.csv"](eight_runs(), tmp_path / "t.csv")
     refused = isocompute("fit", "t.csv", "--draws", 20)

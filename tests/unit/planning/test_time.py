@@ -107,7 +107,19 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
     with pytest.raises(iso.PlanError, match="4,096"):
         Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate(Budget(gpu_hours=30), rollouts_per_batch=4096)
     free = Planner(fits, None, RECIPE, SLOW.replace(measured=seen)).allocate("300k", spend="all")
-    assert "throughput-extrapolated" not in codes(free)
+    assert free.rollouts_per_batch > 512 * 1.25
+    # Hours of that batch are unknown, and none are shown; a deadline keeps to those that are known, at its cost.
+    assert (free.wall_hours, free.gpu_hours, "start" in free.breakdown) == (None, None, False)
+    planner = Planner(fits, None, RECIPE, SLOW.replace(measured=seen.replace(rollouts_per_batch=(64,))))
+    late = planner.allocate(Budget(rollouts=3e5, deadline_hours=1e4), spend="all")
+    assert late.rollouts_per_batch == 64
+    assert late.unlimited is not None
+    without = late.unlimited.plan
+    assert (without.group_size, without.predicted_reward) == (free.group_size, free.predicted_reward)
+    with pytest.raises(iso.PlanError, match="only at 64 rollouts"):
+        planner.compare((64, 64), "300k", equal="time")
+    with pytest.raises(iso.PlanError, match="only at 64 rollouts"):
+        planner.compare((64, 64), late.budget)
     one = Planner(fits, Hardware(gpus=1), RECIPE, SLOW.replace(gpu_exponent=None)).allocate(Budget(gpu_hours=30))
     assert not any("1 GPUs" in note.message for note in one.notes)
 
@@ -246,6 +258,55 @@ def test_the_smallest_batch_is_not_named_beside_limits_that_cost_nothing(fits: F
     assert plan.unlimited.asked == (f"at most {free.rollouts_per_batch:,} rollouts per batch",)
 
 
+def test_tokens_have_one_price_with_and_without_seconds_gpus_and_deadline() -> None:
+    rows = [(n, step, n * 32 * step) for n, last in ((8, 900), (16, 450), (64, 110)) for step in range(0, last, 30)]
+    columns: dict[str, Any] = {"n": [n for n, _, _ in rows], "step": [step for _, step, _ in rows]}
+    columns |= {"avg@4": [reward(n if n != 8 else 4, 16, c) for n, _, c in rows]}
+    lengths = {"response_length": [900 * (1 + 0.3 * math.log1p(c / 2e4)) for _, _, c in rows]}
+    seconds = {"step_time": [8 + n * 32 / 100 for n, _, _ in rows]}
+    plans: list[Plan] = []
+    for logged in (lengths, lengths | seconds):
+        runs = RunSet.from_columns(columns | logged, problems_per_batch=32)
+        planner = Planner(fit(runs, "avg@4", draws=40))
+        plans.append(planner.allocate("1B tokens", spend="all", slots=0))
+    plans.append(planner.allocate(Budget(tokens=1e9, deadline_hours=1e4), spend="all", slots=0))
+    plans.append(planner.allocate(Budget(tokens=1e9, gpus=8), spend="all", slots=0))
+    speed = Throughput(rollouts_per_second=50)
+    plans.append(Planner(planner.fits, None, None, speed).allocate("1B tokens", spend="all", slots=0))
+    assert len({(plan.group_size, plan.rollouts, plan.costs["tokens"]) for plan in plans}) == 1
+    for plan in plans:
+        note = next(note for note in plan.notes if "mean_tokens_per_rollout" in note.data)
+        assert plan.costs["tokens"] == pytest.approx(plan.rollouts * note.data["mean_tokens_per_rollout"])
+        assert f"{note.data['mean_tokens_per_rollout']:,.4g}" in note.message
+        assert note.data["tokens_per_rollout"] == pytest.approx(900, rel=0.05)
+    # Without GPUs, too, evaluations are judged by the hours that they take.
+    assert "evaluation-above-share" not in codes(plans[1])
+
+
+def test_runs_on_gpus_with_batches_of_their_own_give_hours_once_their_scaling_is_said() -> None:
+    runs = {8: ((0, 100, 200, 400, 600, 800), (0.2, 0.3, 0.38, 0.47, 0.53, 0.56), 12.56, 8)}
+    runs[32] = ((0, 25, 50, 100, 150, 200), (0.2, 0.27, 0.34, 0.45, 0.54, 0.59), 20.24, 16)
+    rows = [
+        (n, step, value, t, gpus) for n, (at, got, t, gpus) in runs.items() for step, value in zip(at, got, strict=True)
+    ]
+    names = ("n", "step", "avg@4", "step_time", "gpus")
+    columns: dict[str, Any] = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    fits = fit(RunSet.from_columns(columns, problems_per_batch=32), "avg@4", draws=40)
+    free = Planner(fits).allocate("3M", slots=0)
+    assert free.wall_hours is None
+    page = str(build(gather(free, Asked())).answer.facts)
+    assert "--gpu-exponent" in page
+    for timed in (Budget(rollouts=3e6, deadline_hours=1e4), Budget.parse("500 GPU-hours on 8xH100")):
+        with pytest.raises(iso.FitError, match="8 and 16 GPUs"):
+            Planner(fits).allocate(timed)
+    planner = Planner(fits, throughput=Throughput(gpu_exponent=1))
+    plans = [planner.allocate(budget, slots=0) for budget in ("3M", Budget(rollouts=3e6, deadline_hours=1e4))]
+    assert plans[0].costs == plans[1].costs
+    assert plans[0].group_size == free.group_size
+    # A kind that the runs do not state is assumed to be as fast.
+    assert "GPUs as fast as those of the runs" in planner.allocate("500 GPU-hours on 8xA100", slots=0).summary()
+
+
 def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path) -> None:
     steps = np.arange(0, 400, 20)
     rows = [
@@ -273,6 +334,13 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     assert "speed-from-runs" in codes(tokens)
     with pytest.raises(PlanError, match=r"the number of GPUs.*\n.*gpus="):
         planner.allocate("100 GPU-hours")
+    assert "--rollouts-per-second" in hours.summary()
+    # A budget that needs no hours has the same, by the same clock.
+    plain = planner.allocate("1M")
+    (time,) = (fact for fact in build(gather(plain, Asked())).answer.facts if fact.label.startswith("Time"))
+    assert "the runs had" in time.detail
+    assert "the runs had" in plain.summary()
+    assert planner.compare((16, 16), "1M", equal="time").update_steps > 0
     # What the runs do not say is assumed, and said with what would state it; nobody's number is invented.
     same = planner.allocate(Budget(rollouts=1e6, deadline_hours=20))
     for plan in (hours, same, Plan.load(same.save(tmp_path / "plan.json"))):

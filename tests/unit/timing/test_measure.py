@@ -109,10 +109,22 @@ def test_scaling_over_gpus_is_unknown_where_each_number_had_a_batch_of_its_own(n
     many = timed_logs(clock, PROBE[2:], 30, rng, gpus=32, prefix="many")
     runs = few.concat(many)
     gpus = {r: 32 if r.startswith("many") else 8 for r in runs.run_ids}
-    found = Throughput.measure(runs, gpus=gpus)
-    # Of the runs on one number of GPUs alone.
-    assert (found.gpus, found.gpu_exponent) == (32, None)
-    assert found.step_seconds(4096) == pytest.approx(clock.step_seconds(4096, gpus=32), rel=0.05)
+    with pytest.raises(FitError, match="on 8 and 32 GPUs") as caught:
+        Throughput.measure(runs, gpus=gpus)
+    assert caught.value.options == ("--gpu-exponent NUMBER",)
+    found = Throughput.measure(runs, gpus=gpus, gpu_exponent=0.7)
+    assert (found.gpus, found.gpu_exponent) == (8, 0.7)
+    assert found.at_gpus(32).step_seconds(4096) == pytest.approx(clock.step_seconds(4096, gpus=32), rel=0.05)
+    assert found.step_seconds(256) == pytest.approx(clock.step_seconds(256), rel=0.05)
+    said = iso.read(runs.to_polars().with_columns(gpus=pl.col("run_id").replace_strict(gpus)))
+    with pytest.raises(FitError, match="GPUs"):
+        complete(None, said, Budget(rollouts=1e6, deadline_hours=1e6), 8)
+    # Lengths say nothing of GPUs.
+    untimed = complete(None, said, Budget.parse("1M"), 8)
+    assert untimed is not None
+    assert (untimed.rollouts_per_second, untimed.tokens_per_rollout) == (None, pytest.approx(600, rel=0.05))
+    with pytest.raises(FitError, match="not on 16"):
+        Throughput.measure(said, gpus=16)
     known = runs.concat(timed_logs(clock, PROBE[:1], 20, rng, gpus=32, prefix="many-more"))
     found = Throughput.measure(known, gpus={r: 32 if r.startswith("many") else 8 for r in known.run_ids})
     assert found.gpu_exponent == pytest.approx(0.7, abs=0.2)
@@ -125,7 +137,12 @@ def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others()
     found = complete(None, runs, Budget.parse("100 GPU-hours"), None)
     assert found is not None
     assert found.gpus == 16
-    assert complete(None, runs, Budget.parse("100 GPU-hours on 16xH100"), 16) == found
+    # Nothing says that those of the budget are as fast.
+    named = complete(None, runs, Budget.parse("100 GPU-hours on 16xH100"), 16)
+    assert named is not None
+    assert named.measured is not None
+    assert named.measured.kind_assumed
+    assert named.replace(measured=found.measured) == found
     with pytest.raises(SpecError, match="only for gpus = 16, not for 8") as caught:
         complete(None, runs, Budget.parse("100 GPU-hours on 8xH100"), 8)
     assert caught.value.options == ("--gpu-exponent NUMBER",)
@@ -134,7 +151,9 @@ def test_a_speed_that_was_logged_on_known_gpus_is_not_taken_for_that_of_others()
     scaled = complete(Throughput(gpu_exponent=0.5), runs, Budget.parse("100 GPU-hours on 64xH100"), 64)
     assert scaled is not None
     assert scaled.rollouts_per_second == pytest.approx(2 * (found.rollouts_per_second or 0.0))
-    assert complete(None, runs, Budget.parse("1M"), 8) is None
+    other = complete(None, runs, Budget.parse("1M"), 8)
+    assert other is not None
+    assert (other.rollouts_per_second, other.tokens_per_rollout) == (None, found.tokens_per_rollout)
 
 
 def test_a_speed_that_was_logged_on_unknown_gpus_is_taken_for_that_of_those_stated_and_says_so() -> None:
@@ -142,7 +161,7 @@ def test_a_speed_that_was_logged_on_unknown_gpus_is_taken_for_that_of_those_stat
     unknown = complete(None, logged, Budget.parse("100 GPU-hours"), None)
     assert unknown == Throughput.measure(logged)
     assert unknown.gpus is None
-    assert complete(None, logged, Budget.parse("1M"), None) is None
+    assert complete(None, logged, Budget.parse("1M"), None) == unknown
     stated = complete(Throughput(gpus=8), logged, Budget.parse("100 GPU-hours"), None)
     assert stated is not None
     assert stated.measured is not None
