@@ -224,10 +224,14 @@ class Plan(Sized, Saved):
     @property
     def approved_costs(self) -> Mapping[str, float]:
         """What they cost, in the units of `costs`."""
-        if self.approved_steps == self.update_steps:
+        return self.costs_after(self.approved_steps)
+
+    def costs_after(self, steps: int) -> Mapping[str, float]:
+        """What its first update steps cost, in the units of `costs`."""
+        if steps == self.update_steps:
             return self.costs
         pricing = Pricing(self.budget, self.throughput, self.evaluation, math.inf)
-        return pricing.all_costs(self.rollouts_per_batch, self.approved_steps)
+        return pricing.all_costs(self.rollouts_per_batch, steps)
 
     @property
     def approved_cost(self) -> str:

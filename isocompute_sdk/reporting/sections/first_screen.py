@@ -93,11 +93,13 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             more=tuple(more),
         )
     if material.asked.compare is None and plan.gain is not None:
-        text = "This page compares with the best run so far. To compare with what you run today:"
-        best = plan.gain.best
+        text, best = "This page compares with the best run so far", plan.gain.best
         problems = best.problems_per_batch or plan.problems_per_batch
-        if (best.group_size, problems) != (plan.group_size, plan.problems_per_batch):
-            more.append(Missing(text, material.again(f"--against n={best.group_size},bp={problems}")))
+        if (best.group_size, problems) == (plan.group_size, plan.problems_per_batch):
+            more.append(Paragraph(f"{text}, which has the n and B_p of the plan."))
+        else:
+            option = f"--against n={best.group_size},bp={problems}"
+            more.append(Missing(f"{text}. To compare with what you run today:", material.again(option)))
     tone = "neutral" if approval is None else TONES[approval.kind]
     decision, command = ("", "") if approval is None else _decision(material, plan, approval)
     sentence = f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}."
@@ -241,12 +243,14 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         evaluations += " included"
     share = f"{part_of(plan.cost, plan.budget.available, unit)}{' left' if plan.budget.spent else ''}"
     share = "" if material.assumed_budget else share
-    part, until, whole = plan.approved_costs, "", dict.fromkeys(plan.costs, "")
+    part, until, other, costs = plan.approved_costs, "", "", plan.costs
     if plan.approved_cost:
-        until = f" up to step {plan.approved_steps:,}"
-        whole = {name: f"the whole plan: {say.amount(cost, name)}; " for name, cost in plan.costs.items()}
+        until, other = f" up to step {plan.approved_steps:,}", "the whole plan: "
+    elif plan.approval is not None and plan.approval.kind == "check" and plan.approval.step:
+        other, costs = "up to the check: ", plan.costs_after(plan.approval.step)
+    beside = {name: f"{other}{say.amount(cost, name)}; " if other else "" for name, cost in costs.items()}
     facts = [
-        Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {whole[unit]}{share}".removesuffix("; "))
+        Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {beside[unit]}{share}".removesuffix("; "))
     ]
     if plan.wall_hours is None:
         speed = "" if material.runs is not None and logs_seconds(material.runs) else "--rollouts-per-second and "
@@ -254,7 +258,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         return [*facts, Fact("Time and dollars", UNKNOWN, missing)]
     timed = plan.throughput
     assert timed is not None, "it gives the hours"
-    gpus = whole["wall_hours"]
+    gpus = beside["wall_hours"]
     if timed.gpus is None:
         gpus += "on an unknown number of GPUs"
     else:
@@ -265,7 +269,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     if plan.usd is None:
         missing = ["a price: --usd-per-gpu-hour"] * (timed.usd_per_gpu_hour is None) + ["--gpus"] * (timed.gpus is None)
         return [*facts, Fact("Dollars", UNKNOWN, f"add {joined(missing)}")]
-    paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), whole["usd"].removesuffix("; "))
+    paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), beside["usd"].removesuffix("; "))
     return facts if unit == "usd" else [*facts, paid]
 
 

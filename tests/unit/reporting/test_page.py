@@ -28,7 +28,20 @@ from isocompute_sdk.planning.changes import change_plan
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
-from isocompute_sdk.reporting.page import Answer, Block, Fact, Grid, Items, Missing, Notes, Page, Picture, Script, Table
+from isocompute_sdk.reporting.page import (
+    Answer,
+    Block,
+    Fact,
+    Grid,
+    Items,
+    Missing,
+    Notes,
+    Page,
+    Paragraph,
+    Picture,
+    Script,
+    Table,
+)
 from isocompute_sdk.reporting.report import build
 from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.reporting.sections.closing import launch_script
@@ -177,6 +190,22 @@ def test_a_run_worth_its_cost_comes_before_approval(fits: Fits) -> None:
 
 
 def test_the_page_names_collapsed_runs_and_the_scale_above_which_nothing_is_validated(
+    # A check on the way is as far along.
+    checked = answer(gather(replace(plan, approval=replace(plan.approval, kind="check")), Asked()))
+    for label, unit in (("Cost", "rollouts"), ("Time", "wall_hours"), ("Dollars", "usd")):
+        assert wording.amount(part.costs[unit], unit) in fact(checked, label).detail
+
+
+def test_a_page_says_what_it_compares_with(material: Material) -> None:
+    plan = material.plan
+    assert plan is not None
+    assert plan.gain is not None
+    for n in (plan.group_size, 2 * plan.group_size):
+        best = replace(plan.gain.best, group_size=n, problems_per_batch=plan.problems_per_batch)
+        asked = replace(material.asked, compare=None)
+        found = answer(replace(material, asked=asked, plan=replace(plan, gain=replace(plan.gain, best=best))))
+        texts = [block.text for block in found.more if isinstance(block, Paragraph | Missing)]
+        assert any("compares with the best run so far" in text for text in texts)
     make_runs: Callable[..., RunSet],
 ) -> None:
     def collapsing(n: int, bp: int, compute: float) -> float:
