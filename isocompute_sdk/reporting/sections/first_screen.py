@@ -136,17 +136,17 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
             "Do not approve",
             "if one of these holds: a run should come first; no reward rises; at least half of the runs at its B_p "
             "collapsed; at least half of those at its n need another recipe; the plan, or almost surely its last half, "
-            f"gains under {plan.tolerances.small:.3g}; n is undecided, and M or the batch is fixed, so that no pilot "
-            "run was considered",
+            f"gains under {plan.tolerances.small:.3g}; n is undecided and, because M or the batch is fixed, no "
+            "pilot run could be considered",
         ),
         "check": (
             "Approve with a check",
             f"if the plan costs more than {CHECK_AT:g} x the largest run at its n: stop if the named evaluation is "
-            "below the value given there, as one run in ten is by chance",
+            "below the value given there (one sound run in ten falls below it by chance)",
         ),
         "part": (
             "Approve up to a step",
-            "if rewards below the best run would have to pass that check, or the plan costs more than "
+            "if the threshold of that check would lie below the best run, or the plan costs more than "
             f"{FAR:g} x the largest run at any n, or goes beyond where a run of its n fell, or nothing was run at its "
             "n (half of the plan at most)",
         ),
@@ -183,7 +183,7 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
     spent = spending(material.folders)
     if not spent.rollouts:
         return [fact for fact in _cost(material, plan) if fact.value != UNKNOWN]
-    detail = f"{plan.rollouts:,} by the plan; evaluations of all runs, extra: {spent.evaluation_rollouts:,.0f}"
+    detail = f"{plan.rollouts:,} by the plan; evaluations on top: {spent.evaluation_rollouts:,.0f}"
     return [
         Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail),
         Fact("Time", duration(3600 * spent.hours), "of all runs together"),
@@ -310,8 +310,8 @@ def _gained(plan: Plan) -> list[Fact]:
     reward, whole = best.reward + gain.gain, say.difference(plan.predicted_reward, best.reward)
     interval = gain.interval and [say.difference(best.reward + end, best.reward) for end in gain.interval]
     detail = f"80 % {' to '.join(interval)}; " if interval else ""
-    detail += f"predicted {reward:.3f} less {best}"
-    by = "by the mean of runs"
+    detail += f"{reward:.3f} predicted, minus {best}"
+    by = "by the average over runs"
     if gain is not plan.gain:
         detail, label, beating = (
             f"{detail}; the whole plan: {whole}",
