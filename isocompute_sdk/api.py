@@ -482,7 +482,9 @@ def _with_header(script: str, plan: Plan, differing: Sequence[Mapping[str, Any]]
     first = f"{plan.approval.label}: {plan.approval.reason}" if plan.approval and refused else plan.check
     lines = [*textwrap.wrap(first, 98), ""] if first else []
     if unknown := assumed(plan.settings):
-        lines += ["ASSUMED, given by neither the runs nor you. To change: isocompute launch PLAN --change NAME=VALUE"]
+        lines += [
+            "ASSUMED, because neither you nor the runs gave them. To change: isocompute launch PLAN --change NAME=VALUE"
+        ]
         for row in unknown:
             remark = " (unknown: give that of your runs)" if row.name == "learning_rate" else ""
             lines.append(f"  {RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}{remark}")

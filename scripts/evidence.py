@@ -85,7 +85,7 @@ def allocation() -> Iterator[str]:
     share = short(float(np.mean([bool(row.held) for row in said])), 2)
     yield from unsaid("allocation.md", f"loses {mean} on average and {worst} at worst", f"rewards ({share})")
     words = f"loses {mean} of reward on average and {worst} at worst; the n of the best pilot run loses {other} and "
-    yield from unsaid("README.md", words + others, f"intervals held {share} of the real")
+    yield from unsaid("README.md", words + others, f"intervals contained {100 * float(share):.0f} % of the real")
     for group in {row.group for row in said}:
         parts = [[row for row in said if (row.group, row.cut) == (group, cut)] for cut in reversed(CUTS)]
         errors = [short(float(np.mean([abs((row.predicted or 0.0) - row.true) for row in part]))) for part in parts]
@@ -100,7 +100,7 @@ def forecast() -> Iterator[str]:
     yield from unsaid("forecast.md", f"Brier {short(bench('forecast').brier(rows))}")
     held = sum(row.held for row in rows)
     yield from unsaid("allocation.md", f"they hold {held} of {len(rows)} times")
-    yield from unsaid("README.md", f"and {short(held / len(rows), 2)} of the forecasts of one run")
+    yield from unsaid("README.md", f"and {100 * held / len(rows):.0f} % for forecasts of a single run")
 
 
 def recorded() -> Iterator[str]:
@@ -159,7 +159,7 @@ def run(folder: str, *words: str) -> str:
 
 def shown() -> Iterator[str]:
     """What commands print and draw, where no test executes the page."""
-    from tests.documents.document import blocks, files_of, missing
+    from tests.documents.document import blocks, files_of
 
     corpus, paper = ROOT / "isocompute_sdk/laws/data/sweeps/mul31-easy.csv", "isocompute-paper/runs.csv"
     with tempfile.TemporaryDirectory() as folder:
@@ -171,13 +171,19 @@ def shown() -> Iterator[str]:
             ("pilot.md", "share of the budget  ", "next --budget 3M"),
             ("audit.md", "is best of those", f"audit {paper}"),
             ("health.md", "decayed-run", "status exp --watch --once"),
+            ("README.md", "Approve up to step", f"allocate {table} --budget 900k"),
+            ("forecast.md", "fitted avg@4", f"forecast {table} --run run-n128"),
             ("logs.md", "run-n8 ", f"doctor {table}"),
             *((one, "is best of those", plan) for one in ("index.md", "concepts.md")),
             ("planning.md", "predicted avg@4", plan),
         ):
             block = next(one.content for one in blocks(page(name)) if key in one.content)
-            if (number := missing(block, f"{words}\n{run(folder, *words.split())}")) is not None:
-                yield f"{name}: {number} does not come out of isocompute {words}"
+            screen = re.sub(r"^\$.*\n", "", block)
+            if not comes_out(screen, run(folder, *words.split())):
+                yield f"{name}: isocompute {words} prints something else than {screen.splitlines()[0]}"
+        picture = bench("draw_page")
+        if picture.words(picture.make(Path(folder))) != picture.words_of(picture.PICTURE):
+            yield "docs/images/report.png shows other words than the page"
         run(folder, "forecast", "exp", "--output", "entropy_collapse.svg")
         run(folder, *f"report {corpus} --figure backtest -o backtest.svg".split())
         run(folder, *f"report {paper} --figure sensitivity-n -o sensitivity_n.svg".split())
@@ -187,6 +193,13 @@ def shown() -> Iterator[str]:
         for made in (*Path(folder).glob("*.svg"), *Path(folder, "isocompute-paper").glob("*.png")):
             if not alike(made, ROOT / "docs/images" / made.name):
                 yield f"docs/images/{made.name} looks otherwise"
+
+
+def comes_out(shown: str, printed: str) -> bool:
+    """Whether all words are printed one after the other, with others only where `...` stands for them."""
+    parts = [" ".join(part.split()) for part in re.split(r"^ *\.\.\.$", shown, flags=re.MULTILINE)]
+    words = " ".join(re.sub(r"^\d\d:\d\d:\d\d ", "", printed, flags=re.MULTILINE).split())
+    return re.fullmatch(".*".join(map(re.escape, parts)), words) is not None
 
 
 def alike(one: Path, other: Path) -> bool:
@@ -231,7 +244,7 @@ def main(names: Sequence[str]) -> int:
     print("hours, or another machine, repeat the rest:")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         for command in re.findall(r"`(python benchmarks/[^`]*)`", " ".join(path.read_text(encoding="utf-8").split())):
-            if not any(done in command for done in ("comparing.py", "forecast.py", "draw_checked.py")):
+            if not any(done in command for done in ("comparing.py", "forecast.py", "draw_checked.py", "draw_page.py")):
                 print(f"    {path.name}: {command}")
     print("    backtest.csv: isocompute backtest --csv benchmarks/data/backtest.csv")
     print("    language_model.md: isocompute run benchmarks/data/smollm2/easy.yaml FOLDER, and the studies beside it")

@@ -166,9 +166,9 @@ class GroupAudit:
             end = "In a sweep the difference is the price of learning this."
             sizes = "n x B_p" if len({run.problems_per_batch for run in self.runs}) > 1 else "n"
             yield (
-                f"At the best known {sizes} for each run, the same rewards would have cost {short(cost.mean)} "
-                f"({short(cost.low)} to {short(cost.high)}) of the {short(self.spent)} rollouts up to the last "
-                "evaluations" + (f". {end}" if cost.high < self.spent else ": not clearly less.")
+                f"With the best known {sizes} for each run, the same rewards would have cost {short(cost.mean)} "
+                f"({short(cost.low)} to {short(cost.high)}) rollouts instead of {short(self.spent)} (counted up to the "
+                "last evaluations)" + (f". {end}" if cost.high < self.spent else ": not clearly less.")
             )
         flat = self.fits is not None and bool(self.fits.no_rise)
         if self.fits is not None and self.fits.passport is not None and not flat:

@@ -206,7 +206,7 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
     if plan.check:
         yield plan.check
     if values := assumed_values(plan):
-        yield f"assumed, given by neither the runs nor you: {values}; to change: --change NAME=VALUE"
+        yield f"assumed, because neither you nor the runs gave them: {values}; to change: --change NAME=VALUE"
     if "learning_rate" in plan.assumed:
         rate = f"{plan.learning_rate:.3g} assumed"
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"

@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.run_surface import FURTHEST, NEAR, LiveRun, RunSurfa
 from isocompute_sdk.fitting.surface.data import MIN_EVALUATIONS, SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import chance_text, counted, multiple, off
+from isocompute_sdk.phrases import chance_text, counted, multiple, off, short
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 Action = Literal["go-on", "stop-here", "change-something"]
@@ -226,14 +226,16 @@ class Forecast(Saved):
     def _flat_words(self) -> str:
         flat = self.flat
         words = (
-            f"the next doubling adds {flat.gain:.3f} to the best checkpoint on average, less than {flat.worth:g} with "
-            f"probability {chance_text(flat.now)}"
+            f"the next doubling adds {flat.gain:.3f} to the best checkpoint on average (less than {flat.worth:g} with "
+            f"probability {chance_text(flat.now)})"
         )
         if flat.now >= 0.5:
             return words
         if flat.rollouts is None:
-            return f"{words}; this becomes more likely than not only beyond {flat.reach:,.0f} rollouts"
-        return f"{words}; this becomes more likely than not from {flat.rollouts:,.0f} rollouts on"
+            return f"{words}. Only beyond {short(flat.reach)} rollouts will a doubling probably add less"
+        return (
+            f"{words}. From {short(flat.rollouts)} rollouts on, a doubling will probably add less than {flat.worth:g}"
+        )
 
 
 FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute forecast LOGS --output FILE.")

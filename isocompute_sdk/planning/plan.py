@@ -226,10 +226,14 @@ class Plan(Sized, Saved):
     @property
     def approved_costs(self) -> Mapping[str, float]:
         """What they cost, in the units of `costs`."""
-        if self.approved_steps == self.update_steps:
+        return self.costs_after(self.approved_steps)
+
+    def costs_after(self, steps: int) -> Mapping[str, float]:
+        """What its first update steps cost, in the units of `costs`."""
+        if steps == self.update_steps:
             return self.costs
         pricing = Pricing(self.budget, self.throughput, self.evaluation, math.inf)
-        return pricing.all_costs(self.rollouts_per_batch, self.approved_steps)
+        return pricing.all_costs(self.rollouts_per_batch, steps)
 
     @property
     def approved_cost(self) -> str:
@@ -569,7 +573,7 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 def _reward(plan: Plan) -> str:
     if plan.predicted_reward is not None:
-        text = f"{plan.predicted_reward:.3f}, mean of runs"
+        text = f"{plan.predicted_reward:.3f} on average over runs"
     elif plan.fits is not None and plan.fits.curves and plan.fits.model:
         text = f"not predicted: the runs are of {plan.fits.model}"
     else:
@@ -592,10 +596,12 @@ def _gain(plan: Plan) -> list[tuple[str, str]]:
     best = round(plan.gain.best.reward, 3)
     ends = [round(reward, 3) - best for reward in plan.reward_interval or ()]
     part = None if plan.approval is None else plan.approval.gain
-    before = "" if part is None else f"{part.shown:+.3f} at step {plan.approved_steps:,}; the whole plan "
-    text = f"{before}{plan.gain.shown:+.3f} over the best run so far"
+    over = "over the best run so far"
+    text = f"{plan.gain.shown:+.3f} {over}"
+    if part is not None:
+        text = f"{part.shown:+.3f} {over} at step {plan.approved_steps:,}; {plan.gain.shown:+.3f} with the whole plan"
     if ends and plan.gain.probability is not None:
-        text += " (80 % {:+.3f} to {:+.3f}); higher with probability {}".format(
+        text += " (80 % interval {:+.3f} to {:+.3f}; higher with probability {})".format(
             *ends, chance_text(plan.gain.probability)
         )
     return [("gain", text)]

@@ -267,8 +267,7 @@ def _untold(plan: Plan, check: Approval) -> str:
     best = plan.gain.best.reward
     if check.expected <= best:
         return f"; up to there it tests the prediction, without a gain over the best run ({best:.3f})"
-    passes = f"rewards below the best run ({best:.3f}) would have to pass"
-    return f"; a check on the way could not show a gain: {passes}"
+    return f"; a check on the way would be useless: its threshold would lie below the best run so far ({best:.3f})"
 
 
 def _part(plan: Plan, check: Approval, why: str = "") -> Approval:
@@ -394,7 +393,8 @@ def _against(plan: Plan) -> str:
         left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if better_reward(plan) is None else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
-            left = f"the plan, a new run, is predicted to gain {gain}; isocompute forecast says what continuing gains"
+            left = f"the plan, a new run, is predicted to gain {gain}; "
+            left += "isocompute forecast says what continuing the old run would gain"
         against = f"a run already reached {plan.gain.best}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"

@@ -63,7 +63,7 @@ def instead(plan: Plan) -> tuple[str, str] | None:
     if (not plan.gains_nothing and plan.last_half is None) or (better := better_reward(plan)) is None:
         return None
     unit = "" if plan.budget.unit == "rollouts" else f" --reward-unit {plan.budget.unit}"
-    return "what a better model costs", f"--for-reward {round(better, 3):g}{unit}"
+    return "what a higher reward would cost", f"--for-reward {round(better, 3):g}{unit}"
 
 
 def runs_behind(fits: Fits | None) -> str:

@@ -117,7 +117,7 @@ def run_markdown(path: Path, folder: Path) -> list[tuple[Block, str]]:
         elif block.example:
             where = f"{path.name}, line {block.line + 1}"
             run = _shell if block.info[0] == "bash" else _python
-            output = run(block, where, folder, environment, variables).replace(f"{folder}/", "")
+            output = run(block, where, folder, environment, variables).replace(f"{folder}/", ".../")
         elif block.info[:1] == ("text",) and output is not None:
             shown.append((block, output))
             output = None

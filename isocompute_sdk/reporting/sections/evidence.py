@@ -129,7 +129,7 @@ def how_sure(material: Material) -> Section:
         )
     else:
         text = " ".join(f"{line[0].upper()}{line[1:]}." for line in known.lines()[:2])
-        caption = "A row for each run: its prediction held where the mark lies on the bar."
+        caption = "A row for each run: a mark on the bar means that the prediction was right."
         blocks += [Paragraph(text), picture("backtest", plots.backtest(fits, ax=panel()), caption)]
     notes = [*(() if fits is None else fits.notes)] if plan is None or material.flat else [*plan.notes]
     if material.flat:

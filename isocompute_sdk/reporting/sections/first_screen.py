@@ -93,11 +93,13 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             more=tuple(more),
         )
     if material.asked.compare is None and plan.gain is not None:
-        text = "This page compares with the best run so far. To compare with what you run today:"
-        best = plan.gain.best
+        text, best = "This page compares with the best run so far", plan.gain.best
         problems = best.problems_per_batch or plan.problems_per_batch
-        if (best.group_size, problems) != (plan.group_size, plan.problems_per_batch):
-            more.append(Missing(text, material.again(f"--against n={best.group_size},bp={problems}")))
+        if (best.group_size, problems) == (plan.group_size, plan.problems_per_batch):
+            more.append(Paragraph(f"{text}, which has the n and B_p of the plan."))
+        else:
+            option = f"--against n={best.group_size},bp={problems}"
+            more.append(Missing(f"{text}. To compare with what you run today:", material.again(option)))
     tone = "neutral" if approval is None else TONES[approval.kind]
     decision, command = ("", "") if approval is None else _decision(material, plan, approval)
     sentence = f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}."
@@ -134,17 +136,17 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
             "Do not approve",
             "if one of these holds: a run should come first; no reward rises; at least half of the runs at its B_p "
             "collapsed; at least half of those at its n need another recipe; the plan, or almost surely its last half, "
-            f"gains under {plan.tolerances.small:.3g}; n is undecided, and M or the batch is fixed, so that no pilot "
-            "run was considered",
+            f"gains under {plan.tolerances.small:.3g}; n is undecided and, because M or the batch is fixed, no "
+            "pilot run could be considered",
         ),
         "check": (
             "Approve with a check",
             f"if the plan costs more than {CHECK_AT:g} x the largest run at its n: stop if the named evaluation is "
-            "below the value given there, as one run in ten is by chance",
+            "below the value given there (one sound run in ten falls below it by chance)",
         ),
         "part": (
             "Approve up to a step",
-            "if rewards below the best run would have to pass that check, or the plan costs more than "
+            "if the threshold of that check would lie below the best run, or the plan costs more than "
             f"{FAR:g} x the largest run at any n, or goes beyond where a run of its n fell, or nothing was run at its "
             "n or within an octave of its B_p (half of the plan at most)",
         ),
@@ -189,7 +191,7 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
     spent = spending(material.folders)
     if not spent.rollouts:
         return [fact for fact in _cost(material, plan) if fact.value != UNKNOWN]
-    detail = f"{plan.rollouts:,} by the plan; evaluations of all runs, extra: {spent.evaluation_rollouts:,.0f}"
+    detail = f"{plan.rollouts:,} by the plan; evaluations on top: {spent.evaluation_rollouts:,.0f}"
     facts, seconds = [Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail)], 3600 * spent.hours
     # Simulated runs log next to none.
     return facts if seconds < 0.5 else [*facts, Fact("Time", duration(seconds), "of all runs together")]
@@ -260,18 +262,20 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         evaluations += " included"
     share = f"{part_of(plan.cost, plan.budget.available, unit)}{' left' if plan.budget.spent else ''}"
     share = "" if material.assumed_budget else share
-    part, until, whole = plan.approved_costs, "", dict.fromkeys(plan.costs, "")
+    part, until, other, costs = plan.approved_costs, "", "", plan.costs
     if plan.approved_cost:
-        until = f" up to step {plan.approved_steps:,}"
-        whole = {name: f"the whole plan: {say.amount(cost, name)}; " for name, cost in plan.costs.items()}
+        until, other = f" up to step {plan.approved_steps:,}", "the whole plan: "
+    elif plan.approval is not None and plan.approval.kind == "check" and plan.approval.step:
+        other, costs = "up to the check: ", plan.costs_after(plan.approval.step)
+    beside = {name: f"{other}{say.amount(cost, name)}; " if other else "" for name, cost in costs.items()}
     facts = [
-        Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {whole[unit]}{share}".removesuffix("; "))
+        Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {beside[unit]}{share}".removesuffix("; "))
     ]
     if plan.wall_hours is None:
         return [*facts, Fact("Time and dollars", UNKNOWN, _untimed(material, plan))]
     timed = plan.throughput
     assert timed is not None, "it gives the hours"
-    gpus = whole["wall_hours"]
+    gpus = beside["wall_hours"]
     if timed.gpus is None:
         gpus += "on as many GPUs as the runs had"
     else:
@@ -282,7 +286,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     if plan.usd is None:
         missing = ["a price: --usd-per-gpu-hour"] * (timed.usd_per_gpu_hour is None) + ["--gpus"] * (timed.gpus is None)
         return [*facts, Fact("Dollars", UNKNOWN, f"add {joined(missing)}")]
-    paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), whole["usd"].removesuffix("; "))
+    paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), beside["usd"].removesuffix("; "))
     return facts if unit == "usd" else [*facts, paid]
 
 
@@ -339,8 +343,8 @@ def _gained(plan: Plan) -> list[Fact]:
     reward, whole = best.reward + gain.gain, say.difference(plan.predicted_reward, best.reward)
     interval = gain.interval and [say.difference(best.reward + end, best.reward) for end in gain.interval]
     detail = f"80 % {' to '.join(interval)}; " if interval else ""
-    detail += f"predicted {reward:.3f} less {best}"
-    by = "by the mean of runs"
+    detail += f"{reward:.3f} predicted, minus {best}"
+    by = "by the average over runs"
     if gain is not plan.gain:
         detail, label, beating = (
             f"{detail}; the whole plan: {whole}",

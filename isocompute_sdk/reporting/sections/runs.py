@@ -13,7 +13,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.measured_runs import MeasuredRuns, flat_runs
 from isocompute_sdk.health import check_health
 from isocompute_sdk.health.traces import PROBE, REWARD, RunTraces, Trace, gather
-from isocompute_sdk.phrases import counted, multiple, or_unknown
+from isocompute_sdk.phrases import counted, multiple, or_unknown, two_digits
 from isocompute_sdk.plots.runs import Logged
 from isocompute_sdk.records import RunSeries, RunSet
 from isocompute_sdk.reporting import wording as say
@@ -158,13 +158,21 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
         of = "" if len(seconds) == len(infos) else f" of {counted(len(seconds), 'run')} that say their GPUs"
         text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours{of}"
     if material.plan is not None and not material.flat and material.comparison is None and total:
-        text += f". The plan takes {multiple(material.plan.rollouts / total)} x as many as all of them"
+        text += f". The plan takes {_against_all(two_digits(material.plan.rollouts / total))}"
     caption, marked = f"The first {len(rows)} of {len(infos)}" if len(infos) > len(rows) else f"All {len(infos)}", None
     if best:
         marked = max(range(len(infos)), key=lambda i: best.get(infos[i].run_id, -math.inf))
         run = infos[marked].run_id
         caption += f", by n; the highest evaluation is that of {run}: {say.reward(best[run])}"
     return Paragraph(f"{text}."), Table(tuple(header), tuple(rows), caption, marked)
+
+
+def _against_all(share: float) -> str:
+    """Rollouts of the plan beside those of all runs, by their share of those."""
+    if share == 1.0:
+        return "as many rollouts as these runs together"
+    shown = f"{100.0 * share:.2g} % of" if share < 1.0 else f"{multiple(share)} times"
+    return f"{shown} the rollouts of these runs together"
 
 
 def _spending(material: Material) -> Mapping[str, Spending]:

@@ -26,7 +26,7 @@ PASTED = tuple(
     for label in (
         "  ",
         "next: ",
-        "next, what a better model costs: ",
+        "next, what a higher reward would cost: ",
         "or run this plan anyway: ",
         "to run this plan anyway: ",
     )

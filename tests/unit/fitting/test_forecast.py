@@ -12,7 +12,7 @@ import pytest
 import isocompute_sdk as iso
 from isocompute_sdk import Forecast, RunSet
 from isocompute_sdk.health.findings import FALLS
-from isocompute_sdk.phrases import chance_text
+from isocompute_sdk.phrases import chance_text, short
 from isocompute_sdk.records.reward_metrics import no_rise_note
 from tests.unit.sweeps import recorded
 
@@ -130,7 +130,7 @@ def test_a_doubling_gains_more_than_a_tie_until_the_run_is_flat() -> None:
     found = iso.forecast(runs)
     flat = found.flat.rollouts
     assert flat is not None
-    assert f"{flat:,.0f}" in found.summary()
+    assert short(flat) in found.summary()
     factor = flat / (1000 * 256)
 
     def doubling(at: float) -> float:

@@ -28,7 +28,20 @@ from isocompute_sdk.planning.changes import change_plan
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
-from isocompute_sdk.reporting.page import Answer, Block, Fact, Grid, Items, Missing, Notes, Page, Picture, Script, Table
+from isocompute_sdk.reporting.page import (
+    Answer,
+    Block,
+    Fact,
+    Grid,
+    Items,
+    Missing,
+    Notes,
+    Page,
+    Paragraph,
+    Picture,
+    Script,
+    Table,
+)
 from isocompute_sdk.reporting.report import build
 from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.reporting.sections.closing import launch_script
@@ -125,7 +138,7 @@ def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Materi
     # Rewards and their difference agree as they are shown.
     best = fact(found, "Gain over the best run so far")
     assert float(best.value) == pytest.approx(round(plan.predicted_reward, 3) - round(plan.gain.best.reward, 3))
-    assert f"less {plan.gain.best}" in best.detail
+    assert str(plan.gain.best) in best.detail
     own = f"n={plan.group_size},bp={plan.problems_per_batch},m={plan.update_steps}"
     today = planner.compare("n=8,bp=32", 3e6, reference=own)
     assert f"{today.configuration_reward.mean:.3f}" in fact(found, "Gain over today's n = 8, B_p = 32").detail
@@ -168,6 +181,22 @@ def test_a_plan_approved_in_part_has_the_price_of_that_part_beside_the_whole(fit
     assert plan.gain is not None
     assert fact(found, "Expected").value == wording.reward(plan.approval.expected)
     assert fact(found, "Gain").value == wording.difference(plan.approval.expected or 0.0, plan.gain.best.reward)
+    # A check on the way is as far along.
+    checked = answer(gather(replace(plan, approval=replace(plan.approval, kind="check")), Asked()))
+    for label, unit in (("Cost", "rollouts"), ("Time", "wall_hours"), ("Dollars", "usd")):
+        assert wording.amount(part.costs[unit], unit) in fact(checked, label).detail
+
+
+def test_a_page_says_what_it_compares_with(material: Material) -> None:
+    plan = material.plan
+    assert plan is not None
+    assert plan.gain is not None
+    for n in (plan.group_size, 2 * plan.group_size):
+        best = replace(plan.gain.best, group_size=n, problems_per_batch=plan.problems_per_batch)
+        asked = replace(material.asked, compare=None)
+        found = answer(replace(material, asked=asked, plan=replace(plan, gain=replace(plan.gain, best=best))))
+        texts = [block.text for block in found.more if isinstance(block, Paragraph | Missing)]
+        assert any("compares with the best run so far" in text for text in texts)
 
 
 def test_a_borrowed_n_is_not_approved(prior_page: Page) -> None:
