@@ -96,7 +96,8 @@ def less_spent(budget: Budget, folder: Path) -> Budget:
             f"{study.name} is done: {bare(ran.left, budget.unit)} of {budget} left",
             "To plan more, raise the study's budget, or give a larger one: --budget C.",
         )
-    if study.designed is not None:
+    # Another deadline begins now.
+    if study.designed is not None and budget == study.budget:
         budget = in_time_left(budget, (status.folder for status in ran.statuses), study.designed.slots or 1)
     spent = dict(budget.spent or {})
     if gone:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign
+from isocompute_sdk.campaigns.overview import less_spent
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
 from isocompute_sdk.reporting.material import Asked, gather
@@ -93,6 +94,26 @@ def test_a_run_that_pauses_for_a_look_is_not_called_finished(isocompute: Run, tm
     for run in first.runs:
         assert f"{run.run_id} at step {run.update_steps} of {run.final_steps}," in said
         assert f"{run.run_id} finished" in said
+
+
+def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_path: Path) -> None:
+    timed = "budget: {rollouts: 100k, deadline_hours: 20}\nthroughput: {rollouts_per_second: 20, gpus: 1}"
+    text = STUDY.replace("budget: 100k", timed).replace("scale: 20_000", "scale: 20_000, clock: true")
+    (tmp_path / "study.yaml").write_text(text)
+    own, folder = load_study(tmp_path / "study.yaml"), tmp_path / "runs" / "auto"
+
+    def pause(_: str) -> None:
+        if folder.is_dir() and any(folder.glob("*/metrics.jsonl")):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Campaign(own, folder, base=tmp_path, on_decision=pause).run()
+    assert own.budget is not None
+    left = less_spent(own.budget, folder)
+    assert left.deadline_hours is not None
+    assert left.deadline_hours < 20
+    other = less_spent(own.budget.replace(rollouts=2e5, deadline_hours=0.1), folder)
+    assert (other.spent, other.deadline_hours) == (left.spent, 0.1)
 
 
 def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_command_that_goes_on(
