@@ -32,8 +32,6 @@ LIKELY_BEST = 0.1
 """Probability of being the best from which an n is in the race."""
 TIMED_SPAN = 2.0
 """Batches this many times outside those that were timed are an extrapolation."""
-LENGTHS = ("tokens_per_rollout", "length_growth", "length_scale_rollouts")
-"""What a throughput says of lengths."""
 LENGTHS_SEEN = 1 / 3
 """Share of the plan's compute for which response lengths must be known for its hours to hold."""
 
@@ -295,17 +293,20 @@ def speed(
     """What the throughput leaves open at this batch and this far into training."""
     batch, rollouts = size
     seen, tokens = throughput.measured, throughput.tokens_per_rollout
-    from_runs = tokens is not None and (stated is None or not {*LENGTHS} <= stated.model_fields_set)
-    grown = throughput.mean_length(rollouts)
-    if tokens is not None and from_runs and (budget.unit == "tokens" or (grown > 1 and throughput.rollouts_per_second)):
+    own, grown = set[str]() if stated is None else stated.model_fields_set, throughput.mean_length(rollouts)
+    from_runs = "length_growth" not in own if grown > 1 else "tokens_per_rollout" not in own
+    matters = budget.unit == "tokens" or (grown > 1 and throughput.rollouts_per_second is not None)
+    if tokens is not None and from_runs and matters:
         length = f"{tokens:,.4g} tokens per rollout"
         if grown > 1:
             length += f" at the start and {tokens * grown:,.4g} on average over the plan, as responses grow"
+        what, otherwise = "Lengths are", "Give --tokens-per-rollout if the plan's responses will be longer or shorter."
+        if "tokens_per_rollout" in own:
+            what, otherwise = "The growth of lengths is", "length_growth in --throughput FILE sets another."
         yield Note(
             "speed-from-runs",
             "info",
-            f"Lengths are taken from your runs: {length}. Give --tokens-per-rollout if the plan's responses will be "
-            "longer or shorter.",
+            f"{what} taken from your runs: {length}. {otherwise}",
             {"tokens_per_rollout": tokens, "mean_tokens_per_rollout": tokens * grown},
         )
     if seen is None:

@@ -277,7 +277,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     assert timed is not None, "it gives the hours"
     gpus = beside["wall_hours"]
     if timed.gpus is None:
-        gpus += "on as many GPUs as the runs had"
+        gpus += "on as many GPUs as the runs had" if timed.measured is not None else "on the GPUs of the given speed"
     else:
         gpus += f"{counted(timed.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
     if plan.budget.deadline_hours is not None:

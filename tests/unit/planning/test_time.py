@@ -332,6 +332,9 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     tokens = planner.allocate("100M tokens")
     assert tokens.rollouts * 640 <= 100e6
     assert "speed-from-runs" in codes(tokens)
+    # What was given is not called that of the runs.
+    stated = Planner(planner.fits, throughput=Throughput(tokens_per_rollout=500)).allocate("100M tokens")
+    assert not any("tokens_per_rollout" in note.data for note in stated.notes)
     with pytest.raises(PlanError, match=r"the number of GPUs.*\n.*gpus="):
         planner.allocate("100 GPU-hours")
     assert "--rollouts-per-second" in hours.summary()
@@ -339,6 +342,11 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     plain = planner.allocate("1M")
     (time,) = (fact for fact in build(gather(plain, Asked())).answer.facts if fact.label.startswith("Time"))
     assert "the runs had" in time.detail
+    own = Planner(planner.fits, throughput=Throughput(rollouts_per_second=20)).allocate("1M")
+    (time,) = (fact for fact in build(gather(own, Asked())).answer.facts if fact.label.startswith("Time"))
+    assert own.throughput is not None
+    assert own.throughput.gpus is None
+    assert "the runs had" not in time.detail
     assert "the runs had" in plain.summary()
     assert planner.compare((16, 16), "1M", equal="time").update_steps > 0
     # What the runs do not say is assumed, and said with what would state it; nobody's number is invented.
