@@ -18,8 +18,8 @@ MIN_STRETCHES, LONG_STRETCH = 3, 3.0
 """Stretches between logged updates from which a clock says the seconds of one; and, in medians, the length above which
 a stretch holds an evaluation, a checkpoint or a restart as well."""
 
-MILLISECONDS = 1e11
-"""Clock times from here on are milliseconds: as seconds they would be in the year 5138 or later."""
+LATEST = 1e11
+"""Seconds from here on are milliseconds, microseconds or nanoseconds: they would be in the year 5138 or later."""
 
 
 def seconds_in(column: pl.Series) -> pl.Series:
@@ -31,7 +31,9 @@ def seconds_in(column: pl.Series) -> pl.Series:
     numbers = numbers_in(column)
     if column.dtype == pl.String and numbers.null_count() == len(numbers):
         return pl.Series(column.name, [_since_1970(text) for text in column], dtype=pl.Float64)
-    return pl.select(pl.when(numbers >= MILLISECONDS).then(numbers / 1e3).otherwise(numbers)).to_series()
+    for _ in range(3):
+        numbers = numbers.zip_with(~(numbers >= LATEST).fill_null(value=False), numbers / 1e3)
+    return numbers
 
 
 def _since_1970(text: str | None) -> float | None:

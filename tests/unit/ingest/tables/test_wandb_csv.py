@@ -80,6 +80,10 @@ def milliseconds(seconds: float) -> str:
     return str(1e3 * seconds)
 
 
+def nanoseconds(seconds: float) -> str:
+    return str(1e9 * seconds)
+
+
 def iso_8601(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
@@ -95,6 +99,7 @@ def without_zone(seconds: float) -> str:
         ("_timestamp", 1.7e9, str),
         ("timestamp", 1.7e9, str),
         ("timestamp", 1.7e9, milliseconds),
+        ("timestamp", 1.7e9, nanoseconds),
         ("timestamp", 1.7e9, iso_8601),
         ("timestamp", 1.7e9, without_zone),
     ],
