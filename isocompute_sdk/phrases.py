@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 LOGIN = r"://[^/\s]*@"
 """Of a URL, the login that stands before its host."""
-GPUS = r"(?P<gpus>[0-9]+)\s*(x\s*)?[a-zA-Z][a-zA-Z0-9 _-]*"
-"""GPUs as people write them, `8xH100` or `8 GPUs`: their number, and a name that is not read."""
+GPUS = r"(?P<gpus>[0-9]+)\s*(x\s*)?(?!nodes?\b)[a-zA-Z][a-zA-Z0-9 _-]*"
+"""GPUs as people write them, `8xH100` or `8 GPUs`: their number, and a name that is not read. Nodes are not GPUs."""
 
 
 def without_login(text: str) -> str:

@@ -381,8 +381,12 @@ def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
         # Tables are handed on: passwords are not.
         return texts.str.replace_all(LOGIN, "://") if texts.str.contains("://", literal=True).any() else texts
     if column.written is not None and series.dtype == pl.String:
-        plain = numbers_in(series).is_not_null()
-        series = series.zip_with(plain, series.str.replace(rf"(?i)^\s*{column.written}\s*$", "$1"))
+        pattern, texts = (
+            re.compile(rf"\s*{column.written}\s*", re.IGNORECASE),
+            series.filter(numbers_in(series).is_null()),
+        )
+        found = {text: match[1] for text in texts.drop_nulls().unique() if (match := pattern.fullmatch(text))}
+        series = series.replace(found)
     numbers = to_numbers(series, column.name, source, column.accepted)
     if _all_accepted(numbers, column):
         return numbers.cast(pl.Int64) if column.kind == "integer" else numbers + 0.0  # -0.0 and 0.0 are the same step

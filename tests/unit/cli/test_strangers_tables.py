@@ -194,7 +194,7 @@ def test_a_missing_column_is_answered_with_the_command_that_works(isocompute: Co
     assert next_of(isocompute(*shlex.split(asked)))[-1] == "batch_size=problems_per_batch"
     absent = isocompute("audit", "t.csv", *next_of(refused)[2:], "--metric", "avg@5")
     assert absent.returncode != 0
-    for wrong in (0, 7.5):
+    for wrong in (0, 7.5, "2 nodes x 8 H100"):
         eight_runs().assign(gpus=wrong).to_csv(tmp_path / "gpus.csv", index=False)
         refused = isocompute("fit", "gpus.csv", "--draws", 20)
         assert f"{wrong}" in refused.stderr

@@ -153,7 +153,9 @@ def test_a_number_a_text_and_a_budget_mean_the_same(value: float | str | Budget)
     assert Budget.parse(value) == Budget(rollouts=3_000_000)
 
 
-@pytest.mark.parametrize("text", ["", "lots", "3 apples", "$5 tokens", "-3", "0M", "3,00", "nan", "1e400", "3 3M"])
+@pytest.mark.parametrize(
+    "text", ["", "lots", "3 apples", "$5 tokens", "-3", "0M", "3,00", "nan", "1e400", "3 3M", "3M on 2 nodes"]
+)
 def test_texts_without_an_amount_above_zero_are_refused(text: str) -> None:
     with pytest.raises(SpecError):
         Budget.parse(text)
