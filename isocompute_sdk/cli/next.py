@@ -161,7 +161,7 @@ def _training(plan: Plan, study: Study) -> str:
         words = ["allocate", runs_behind(fits), "--eval-set validation", *pooled]
     preset = Recipe.preset(recipe.based_on)
     changed = {name: getattr(recipe, name) for name in recipe.given if getattr(recipe, name) != getattr(preset, name)}
-    words += [f"--recipe-value {name}={value}" for name, value in changed.items() if isinstance(value, int | float)]
+    words += [f"--recipe-value {name}={value}" for name, value in changed.items() if not isinstance(value, tuple)]
     limit = hardware.max_rollouts_per_batch
     words += [] if limit is None else [f"--max-rollouts-per-batch {limit}"]
     words += [f"--gpus {','.join(map(str, hardware.gpu_counts))}"] * ("gpus" in hardware.model_fields_set)

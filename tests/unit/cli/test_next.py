@@ -103,7 +103,9 @@ def test_a_study_without_runs_worth_their_cost_names_the_command_that_plans_its_
     isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "study.yaml").write_text(STUDY.replace("4M", "100k").replace("40_960", "20_480"))
+    short = STUDY.replace("4M", "100k").replace("40_960", "20_480")
+    own = short.replace("recipe: easy", "recipe: {preset: easy, learning_rate_rule: linear}")
+    (tmp_path / "study.yaml").write_text(own)
     for has_run in (False, True):
         printed = ok(isocompute("next", "study.yaml")).stdout
         refused = isocompute("next", "study.yaml", "--output", "next.yaml").stderr
@@ -111,6 +113,7 @@ def test_a_study_without_runs_worth_their_cost_names_the_command_that_plans_its_
         assert command in refused
         planned = json.loads(ok(isocompute(*shlex.split(command), "--json")).stdout)
         assert (planned["verdict"]["kind"] == "borrowed") is not has_run
+        assert planned["recipe"]["learning_rate_rule"] == "linear"
         ok(isocompute("run", "study.yaml"))
 
 
