@@ -364,8 +364,9 @@ def _of_fits(
     fits = given.first if isinstance(given, FitsSet) else given
     found = Material(name, asked, fits=fits, runs=fits.table if runs is None else runs, study=study)
     try:
-        made = Planner(given, **asked.planner) if study is None else Planner.for_study(given, study, **asked.planner)
-        planner, budget = made, asked.budget if asked.budget is not None else _usual_budget(fits)
+        options = asked.planner
+        planner = Planner(given, **options) if study is None else Planner.for_study(given, study, **options)
+        budget = asked.budget if asked.budget is not None else _usual_budget(fits)
         budget = budget if campaign is None else less_spent(budget, campaign)
         plan = planner.allocate(budget, **asked.options)
     except IsoComputeError as error:
@@ -452,8 +453,8 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
         so_far = _of_runs(runs, replace(asked, fit=fitting), name, study, folder)
         problem = so_far.problem and f"{told} {so_far.problem}"
         return replace(so_far, folders=folders, campaign=found.campaign, problem=problem)
-    refitted = asked.budget is not None and found.refit is not None
-    fits = found.refit if refitted and found.refit is not None else Fits.load(folder / campaigns.FITS)
+    refit = None if asked.budget is None else found.refit
+    fits = Fits.load(folder / campaigns.FITS) if refit is None else refit
     found = replace(found, fits=fits)
     if not (folder / campaigns.PLAN).exists():
         return replace(found, problem="The campaign has no plan yet.", remedy=f"isocompute status {quote(str(folder))}")
@@ -462,6 +463,6 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     options: dict[str, Any] = {"n_problems": study.data.n_problems, **settings.plan, **asked.options}
     if asked.budget is not None:
         # What came out was trained for another budget; until then its pilot counts.
-        budget = asked.budget if refitted else asked.budget.in_place_of(plan.budget)
+        budget = asked.budget.in_place_of(plan.budget) if refit is None else asked.budget
         found, plan = replace(found, comparison=None), planner.allocate(budget, **options)
     return replace(found, plan=plan, planner=planner, options=options)
