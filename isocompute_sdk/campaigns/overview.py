@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, CampaignSettings
+from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, Campaign, CampaignSettings
 from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
 from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
@@ -97,8 +97,8 @@ def less_spent(budget: Budget, folder: Path) -> Budget:
             "To plan more, raise the study's budget, or give a larger one: --budget C.",
         )
     # Another deadline begins now.
-    if study.designed is not None and budget == study.budget:
-        budget = in_time_left(budget, (status.folder for status in ran.statuses), study.designed.slots or 1)
+    if budget == study.budget and budget.deadline_hours is not None and (pilot := Campaign(study, folder).designed):
+        budget = in_time_left(budget, (status.folder for status in ran.statuses), pilot.slots)
     spent = dict(budget.spent or {})
     if gone:
         spent["pilot"] = spent.get("pilot", 0.0) + gone

@@ -18,6 +18,7 @@ from isocompute_sdk.reporting.material import Asked, gather
 from isocompute_sdk.reporting.page import Missing
 from isocompute_sdk.reporting.report import build
 from isocompute_sdk.specs import load_study
+from isocompute_sdk.timing.spending import spending
 from tests.processes import ok
 
 STUDY = """\
@@ -99,6 +100,8 @@ def test_a_run_that_pauses_for_a_look_is_not_called_finished(isocompute: Run, tm
 def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_path: Path) -> None:
     timed = "budget: {rollouts: 100k, deadline_hours: 20}\nthroughput: {rollouts_per_second: 20, gpus: 1}"
     text = STUDY.replace("budget: 100k", timed).replace("scale: 20_000", "scale: 20_000, clock: true")
+    # As many train at once as the executor takes.
+    text = text.replace("slots: 3, ", "")
     (tmp_path / "study.yaml").write_text(text)
     own, folder = load_study(tmp_path / "study.yaml"), tmp_path / "runs" / "auto"
 
@@ -108,10 +111,12 @@ def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_
 
     with pytest.raises(KeyboardInterrupt):
         Campaign(own, folder, base=tmp_path, on_decision=pause).run()
+    pilot = Campaign(own, folder, base=tmp_path).designed
+    assert pilot is not None
     assert own.budget is not None
-    left = less_spent(own.budget, folder)
-    assert left.deadline_hours is not None
-    assert left.deadline_hours < 20
+    left, hours = less_spent(own.budget, folder), spending(folder.glob("n*/")).hours
+    assert hours > 0.1
+    assert left.deadline_hours == pytest.approx(20 - hours / pilot.slots)
     other = less_spent(own.budget.replace(rollouts=2e5, deadline_hours=0.1), folder)
     assert (other.spent, other.deadline_hours) == (left.spent, 0.1)
 
