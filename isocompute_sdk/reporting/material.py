@@ -198,7 +198,11 @@ class Material:
         """The command that plans the same runs with everything that was asked for but the budget, or another one."""
         if self.plan_file or (self.audit is not None and self.runs is None):
             return self._with_others(*options, command=command)
-        return " ".join(word for word in [f"isocompute {command}", self.typed, *self.asked.words, *options] if word)
+        # A campaign's folder does not tell other commands the speed that its study states.
+        stated = self.study is not None and self.study.throughput is not None and not self.asked.planner
+        speed = speed_options(self.plan) if stated and self.plan is not None else []
+        words = [f"isocompute {command}", self.typed, *self.asked.words, *speed, *options]
+        return " ".join(word for word in words if word)
 
     def costs(self, plan: Plan, every: Sequence[Plan | Alternative]) -> list[dict[str, float]]:
         """What each n costs in every known unit; none for budgets in hours or money, of which each n takes the same."""

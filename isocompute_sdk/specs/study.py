@@ -308,6 +308,14 @@ class Study(Spec):
         )
 
     @model_validator(mode="after")
+    def _gpus_of_the_budget(self) -> Self:
+        """A budget `on 8xH100` says the GPUs of all runs, where the hardware says none."""
+        if self.budget is not None and self.budget.gpus is not None and "gpus" not in self.hardware.model_fields_set:
+            # The one way to set a field of a frozen model while it is made.
+            object.__setattr__(self, "hardware", self.hardware.replace(gpus=self.budget.gpus))
+        return self
+
+    @model_validator(mode="after")
     def _pilot_has_a_budget(self) -> Self:
         if self.pilot is not None and self.budget is None:
             raise problem(

@@ -52,6 +52,8 @@ class Measurement(Spec):
     """Interval of each fitted quantity, by field name of `Throughput`."""
     gpus_assumed: bool = False
     """Whether nothing says on how many GPUs these runs were, and those of the throughput are taken for theirs."""
+    gpus_chosen: bool = False
+    """Whether these runs were on several numbers of GPUs, and nobody said which to plan for."""
     kind_assumed: bool = False
     """Whether the GPUs that a budget names are taken to be as fast as those of these runs."""
     rate_is_limit: bool = False

@@ -12,6 +12,7 @@ was timed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -243,6 +244,10 @@ def _logged(given: Throughput | None, runs: RunSet, budget: Budget, gpus: int | 
     speed = measure(runs, gpus=known or assumed, gpu_exponent=stated.get("gpu_exponent")).replace(**stated)
     if gpus is not None:
         speed = (speed if known else speed.replace(gpus=None)).at_gpus(gpus)
+    elif len({*known.values()}) > 1 and speed.measured is not None and speed.gpu_exponent is not None:
+        used = Counter(known.values())
+        usual = max(used, key=lambda number: (used[number], number))
+        speed = speed.at_gpus(usual).replace(measured=speed.measured.replace(gpus_chosen=budget.gpus is None))
     if budget.gpus is None or speed.measured is None:
         return speed
     return speed.replace(measured=speed.measured.replace(kind_assumed=True))

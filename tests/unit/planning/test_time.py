@@ -283,6 +283,9 @@ def test_tokens_have_one_price_with_and_without_seconds_gpus_and_deadline() -> N
     assert "evaluation-above-share" not in codes(plans[1])
 
 
+HARDWARE = (None, Hardware(gpus=8))
+
+
 def test_runs_on_gpus_with_batches_of_their_own_give_hours_once_their_scaling_is_said() -> None:
     runs = {8: ((0, 100, 200, 400, 600, 800), (0.2, 0.3, 0.38, 0.47, 0.53, 0.56), 12.56, 8)}
     runs[32] = ((0, 25, 50, 100, 150, 200), (0.2, 0.27, 0.34, 0.45, 0.54, 0.59), 20.24, 16)
@@ -303,6 +306,10 @@ def test_runs_on_gpus_with_batches_of_their_own_give_hours_once_their_scaling_is
     plans = [planner.allocate(budget, slots=0) for budget in ("3M", Budget(rollouts=3e6, deadline_hours=1e4))]
     assert plans[0].costs == plans[1].costs
     assert plans[0].group_size == free.group_size
+    # Of several numbers of GPUs one is taken, and said, where none is stated.
+    chosen = [Planner(fits, one, throughput=Throughput(gpu_exponent=1)).allocate("3M", slots=0) for one in HARDWARE]
+    assert [plan.gpus for plan in chosen] == [16, 8]
+    assert ["--gpus" in str(plan.assumed_of_time) for plan in chosen] == [True, False]
     # A kind that the runs do not state is assumed to be as fast.
     assert "GPUs as fast as those of the runs" in planner.allocate("500 GPU-hours on 8xA100", slots=0).summary()
 

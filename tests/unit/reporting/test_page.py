@@ -380,7 +380,7 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         gather(tmp_path / "other.json", Asked())
 
 
-def campaign_folder(folder: Path, fits: Fits, plan: Plan | None) -> Path:
+def campaign_folder(folder: Path, fits: Fits, plan: Plan | None, **changes: Any) -> Path:
     """A campaign's folder after its fit, as far as its own files go."""
     study = Study(
         name="loop",
@@ -390,7 +390,7 @@ def campaign_folder(folder: Path, fits: Fits, plan: Plan | None) -> Path:
         sweep=Sweep(group_size=(8, 32), problems_per_batch=32, rollouts=40_000),
         budget=3_000_000,
         backend="torch",
-    )
+    ).replace(**changes)
     settings = CampaignSettings(study, "avg@4", None, {"draws": 24}, {"spend": "all"})
     CAMPAIGN.save(folder / "campaign.json", settings)
     fits.save(folder / "fits.json")
@@ -429,6 +429,15 @@ def test_another_budget_of_a_campaign_counts_its_pilot_until_the_plan_is_trained
     assert saved is not None
     assert saved.budget.available == 3e6
     assert found.budget.available == (4e6 if is_trained else 3e6)
+
+
+def test_commands_about_a_campaign_say_the_speed_that_its_study_states(fits: Fits, tmp_path: Path) -> None:
+    speed = Throughput(rollouts_per_second=20, gpus=8)
+    plan = Planner(fits, throughput=speed).allocate("400 gpu_hours", slots=0)
+    folder = campaign_folder(tmp_path, fits, plan, budget=plan.budget, throughput=speed)
+    fits.save(folder / "refit.json")
+    page = gather(folder, Asked(budget=Budget(gpu_hours=800)))
+    assert {"--rollouts-per-second", "--gpus"} <= set(page.first.split())
 
 
 def test_a_plan_that_was_trained_is_not_up_for_approval(fits: Fits, tmp_path: Path) -> None:

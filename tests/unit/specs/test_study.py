@@ -48,6 +48,14 @@ def run(**changes: object) -> RunSpec:
     return RunSpec.model_validate({**base, **changes})
 
 
+def test_gpus_of_a_budget_are_those_of_its_runs() -> None:
+    named = "40 GPU-hours on 8xH100"
+    assert study(budget=named).hardware.gpu_counts == (8,)
+    assert study(budget=named, hardware={"gpus": [8, 16]}).hardware.gpu_counts == (8, 16)
+    again = Study.model_validate(study(budget=named).model_dump(mode="json", exclude_none=True))
+    assert again == study(budget=named)
+
+
 def test_every_run_inherits_the_study() -> None:
     shared = {
         "evaluation": Evaluation(samples=16),
