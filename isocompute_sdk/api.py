@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from os import PathLike
@@ -29,6 +30,7 @@ from isocompute_sdk.phrases import counted
 from isocompute_sdk.records.asked import unasked
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import (
+    EVAL_SET,
     UNSTATED,
     check_pool,
     common_context,
@@ -115,8 +117,10 @@ def fit(
             after a generator, whose state it does not know.
         draws: draws from the posterior of a surface, at least 1. The paper's method has no draws and no intervals.
         bounds: range of the metric; a value outside is an error.
-        pool: context fields that may differ between the runs, e.g. `("learning_rate",)`. `n_problems` needs no
-            mention for a surface if it varies at one group size or more: it is then an input.
+        pool: context fields that may differ between the runs, e.g. `("learning_rate",)`; `"unstated"`: what some
+            runs do not state is as in the others; `"eval_set"`: evaluation sets of different names, one for each run,
+            are the same problems. `n_problems` needs no mention for a surface if it varies at one group size or more:
+            it is then an input.
         **options: of both methods: `compute` ("rollouts" or "tokens"), `max_rollouts_per_batch`,
             `rollouts_per_batch`; of the surface's: `without`, a family of `sweeps()` that its prior is not to have
             learned from; of the paper's: `points` ("records" or "all"), `bin_width`, `curve`.
@@ -137,6 +141,8 @@ def fit(
         draws=whole_number("draws", draws),
         options=options,
     )
+    if EVAL_SET in question.pool:
+        runs = runs.on_one_set()
     if metric is None:
         return question.answer(runs, *unasked(runs, eval_set))
     if isinstance(metric, str):
@@ -181,7 +187,18 @@ class _Question:
         sets = {self.eval_set} if self.eval_set is not None else {*runs.filter(metric=metric).eval_sets}
         if not chosen and (is_training_reward(metric) or sets == {TRAIN_SET}):
             chosen = (training_reward_note(metric, asked=True),)
-        measured = MeasuredRuns.of(runs, metric, self.eval_set, stand_in=self.method == "surface")
+        try:
+            measured = MeasuredRuns.of(runs, metric, self.eval_set, stand_in=self.method == "surface")
+        except RecordError as error:
+            with suppress(RecordError):
+                runs.filter(metric=metric).on_one_set().series(metric, self.eval_set)
+                hint = f"If they are the same problems: pool=({EVAL_SET!r},); else choose one: eval_set=..."
+                raise FitError(error.message, hint).in_shell(
+                    f"If they are the same problems: --pool {EVAL_SET}; else {str(error.shell_hint)[:1].lower()}"
+                    f"{str(error.shell_hint)[1:]}",
+                    [f"--pool {EVAL_SET}"],
+                ) from None
+            raise
         series = measured.series
         rule = None if "learning_rate" in self.pool else one_rule(series)
         inputs = ["n_problems"] if self.method == "surface" and varied_sets(series) else []

@@ -26,6 +26,8 @@ BASE_GAP = 5.0
 """Gap between rewards at step 0, in standard deviations of one evaluation, that separates base models."""
 UNSTATED = "unstated"
 """In place of a field's name: what some runs do not state is as in those that do."""
+EVAL_SET = "eval_set"
+"""The same: evaluation sets of different names, one for each run, are the same problems."""
 BATCHES_FOR_A_RULE = 3
 """Batch sizes over which learning rates must follow a rule to be pooled unasked: two agree by chance too easily."""
 
@@ -34,10 +36,10 @@ def check_pool(pool: object) -> tuple[str, ...]:
     """Names of context fields, or `UNSTATED`, as a tuple: one name gives a tuple of one, None an empty tuple."""
     one = isinstance(pool, str) or not isinstance(pool, Iterable)
     names = () if pool is None else (pool,) if one else tuple(cast("Iterable[object]", pool))
-    unknown = [str(name) for name in names if name not in (*CONTEXT_FIELDS, UNSTATED)]
+    unknown = [str(name) for name in names if name not in (*CONTEXT_FIELDS, UNSTATED, EVAL_SET)]
     if unknown:
         raise FitError(
-            f"pool names {', '.join(sorted(unknown))}; accepted: {', '.join(CONTEXT_FIELDS)}",
+            f"pool names {', '.join(sorted(unknown))}; accepted: {', '.join((*CONTEXT_FIELDS, UNSTATED, EVAL_SET))}",
             "Name the fields in which runs may differ.",
         )
     return cast("tuple[str, ...]", names)

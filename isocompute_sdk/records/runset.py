@@ -17,6 +17,7 @@ from isocompute_sdk.phrases import counted, listed, or_unknown, short
 from isocompute_sdk.records.columns import (
     COLUMNS,
     CONTEXT_FIELDS,
+    DEFAULT_EVAL_SET,
     PER_RUN,
     TRAIN_SETS,
     OnDuplicate,
@@ -369,6 +370,28 @@ class RunSet:
         if kept.is_empty():
             raise RecordError("no row meets the predicates", "Loosen them.")
         return RunSet(kept, self._notes)
+
+    def on_one_set(self) -> RunSet:
+        """The same runs with their held-out evaluation sets under one name, as of the same problems.
+
+        Raises:
+            RecordError: a run was measured on several.
+        """
+        import polars as pl
+
+        held_out = [name for name in self.eval_sets if name not in TRAIN_SETS]
+        if len(held_out) < 2:
+            return self
+        one = DEFAULT_EVAL_SET if DEFAULT_EVAL_SET in held_out else held_out[0]
+        named = pl.when(pl.col("eval_set").is_in(held_out)).then(pl.lit(one)).otherwise(pl.col("eval_set"))
+        frame = self._frame.with_columns(named.alias("eval_set"))
+        if frame.select("run_id", "step", "metric", "eval_set").is_duplicated().any():
+            raise RecordError(
+                f"a run was measured on several of {', '.join(held_out)}; accepted: one evaluation set for each run",
+                f"Choose one, e.g. eval_set={one!r}.",
+                options=(f"--eval-set {quote(one)}",),
+            )
+        return RunSet(frame, self._notes)
 
     def __len__(self) -> int:
         """Number of rows."""

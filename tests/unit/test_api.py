@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import isocompute_sdk as iso
@@ -450,3 +451,22 @@ def test_learning_rates_of_one_rule_over_three_batches_are_pooled_unasked(
     # Of batches that nobody knows there is no rule.
     with pytest.raises(iso.IsoComputeError, match="learning_rate"):
         iso.fit(iso.RunSet.from_frame(runs.to_polars().with_columns(problems_per_batch=None)), draws=4)
+
+
+def test_evaluation_sets_of_other_names_are_fitted_together_where_they_are_the_same_problems(
+    make_runs: Callable[..., RunSet],
+) -> None:
+    compute = np.geomspace(1e3, 1e5, 8)
+    runs = make_runs(lambda n, bp, c: 0.3 + 0.1 * np.log10(c) * n / 64, [(8, 32), (32, 32)], compute)
+    table = runs.to_polars()
+    named = table.with_columns(eval_set=pl.when(pl.col("group_size") == 8).then(pl.lit("other")).otherwise("eval_set"))
+    apart = RunSet.from_frame(named)
+    with pytest.raises(FitError) as caught:
+        iso.fit(apart, "avg@4", draws=4)
+    assert caught.value.options == ("--pool eval_set",)
+    together = iso.fit(apart, "avg@4", pool="eval_set", draws=4)
+    assert together.best_group_size([1e5]) == iso.fit(runs, "avg@4", draws=4).best_group_size([1e5])
+    both = RunSet.from_frame(pl.concat([table, table.with_columns(eval_set=pl.lit("other"))]))
+    with pytest.raises(RecordError) as several:
+        iso.fit(both, "avg@4", pool="eval_set")
+    assert "--eval-set" in str(several.value.options)

@@ -16,11 +16,15 @@ DATA = (".jsonl", ".ndjson", ".json")
 
 def pooled(fits: Fits | None) -> list[str]:
     """Names for `--pool` with which such runs are fitted together with those behind the fits."""
-    from isocompute_sdk.records.comparable import UNSTATED
+    from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
+    from isocompute_sdk.records.comparable import EVAL_SET, UNSTATED
 
     asked = () if fits is None else fits.options.get("pool", ())
     # What the new runs record is the file.
     differ = ["train_data"] * bool(unreadable_data(fits)) + [UNSTATED] * bool(unknown_settings(fits))
+    if fits is not None and fits.table is not None and fits.eval_set is None:
+        sets = {*fits.table.filter(metric=fits.metric).eval_sets} - {*TRAIN_SETS}
+        differ += [EVAL_SET] * bool(sets - {DEFAULT_EVAL_SET})
     return list(dict.fromkeys([*asked, *differ]))
 
 

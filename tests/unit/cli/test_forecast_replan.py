@@ -210,14 +210,16 @@ def test_runs_that_a_plan_pools_are_pooled_by_the_forecast_that_it_prints(tmp_pa
     assert kept["reward"] == pytest.approx(best.best.reward, abs=1e-6)
 
 
+@pytest.mark.parametrize("problems", ["validation", "gsm8k"])
 def test_runs_that_state_no_settings_are_used_by_the_forecast_that_launch_prints_and_else_it_says_so(
-    tmp_path: Path, isocompute: Command
+    tmp_path: Path, isocompute: Command, problems: str
 ) -> None:
     with (tmp_path / "runs.csv").open("w", newline="") as lines:
         table = csv.writer(lines)
-        table.writerow(["run_id", "step", "n", "bp", "avg@4"])
+        table.writerow(["run_id", "step", "n", "bp", "avg@4", "eval_set"])
         for n in (4, 8, 16):
-            table.writerows([f"r{n}", step, n, 32, reward(step) - 0.01 * n] for step in range(0, LAST // 2, EVERY))
+            steps = range(0, LAST // 2, EVERY)
+            table.writerows([f"r{n}", step, n, 32, reward(step) - 0.01 * n, problems] for step in steps)
     ok(isocompute("allocate", "runs.csv", "--budget", "4M", "--spend", "all", "--output", "plan.json"))
     told = ok(isocompute("launch", "plan.json", "--model", "some/model", "--backend", "simulator")).stdout
     (printed,) = (line for line in told.splitlines() if "isocompute forecast runs.csv" in line)
@@ -226,7 +228,8 @@ def test_runs_that_state_no_settings_are_used_by_the_forecast_that_launch_prints
     rows = [f"new,{step},8,32,{reward(step) - 0.1},some/model,1e-6" for step in range(0, LAST // 4, EVERY)]
     (tmp_path / "runs/plan/log.csv").write_text("\n".join(["run_id,step,n,bp,avg@4,model,learning_rate", *rows]) + "\n")
     assert "not used" not in ok(isocompute(*command)).stdout
-    alone = ok(isocompute(*(word for word in command if word not in ("--pool", "unstated")))).stdout
+    at = command.index("unstated")
+    alone = ok(isocompute(*command[: at - 1], *command[at + 1 :])).stdout
     (line,) = (line for line in alone.splitlines() if "not used" in line)
     assert "model and learning_rate" in line
     assert line.endswith("--pool unstated")
