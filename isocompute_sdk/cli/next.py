@@ -117,6 +117,9 @@ def next_runs(
         emit_json(found.to_dict())
         return
     say(found.summary())
+    if study is not None and plan is not None and not first.runs:
+        refused = plan.approval is not None and plan.approval.kind == "do-not"
+        lines = [*_against(plan), *(re.sub("^next", "to train it anyway", line) if refused else line for line in lines)]
     if plan is not None and runs is not None:
         print_first_notes(plan, alone=True)
     if output is not None:
@@ -128,7 +131,7 @@ def next_runs(
         model = planning.model or (None if fits is None else fits.model)
         at_once = slots if runs is not None else 1
         scripts = _scripts(first, plan, paths, checkpoints or (), fits, fitting, planning, typed, model, at_once)
-        lines = scripts if first.runs else _without_runs(plan, typed)
+        lines = scripts if first.runs else [*_against(plan), *what_next(plan, typed)]
     for line in lines:
         say(line)
 
@@ -168,15 +171,14 @@ def _training(plan: Plan, study: Study) -> str:
     return " ".join(["isocompute", *words, budget_option(plan.budget), *speed_options(plan)])
 
 
-def _without_runs(plan: Plan, typed: Typed) -> list[str]:
-    """What to do where nothing is run first: the last lines of the plan's own screen, with what speaks against it."""
+def _against(plan: Plan) -> list[str]:
+    """What speaks against a plan before which nothing is run first."""
     from isocompute_sdk.reporting.wording import sentence
 
     against = plan.approval if plan.approval is not None and plan.approval.kind != "approve" else None
     flat = plan.fits is not None and plan.fits.flat_runs is not None
     said = plan.next_runs is not None and against is not None and plan.next_runs.reason == against.reason
-    told = [] if against is None or flat else [f"{against.label}. {'' if said else sentence(against.reason)}".strip()]
-    return [*told, *what_next(plan, typed)]
+    return [] if against is None or flat else [f"{against.label}. {'' if said else sentence(against.reason)}".strip()]
 
 
 def _scripts(
@@ -192,6 +194,7 @@ def _scripts(
     at_once: int,
 ) -> Iterator[str]:
     """What to type to make these runs: the question for settings that the runs do not record, plan, scripts."""
+    from isocompute_sdk.timing.spending import elapsed
     from isocompute_sdk.training.checks import model_option
 
     is_saved = any(holds_fits(path) for path in paths)
@@ -222,9 +225,7 @@ def _scripts(
             named = [option for option in named if not option.startswith("--rename")]
         if deadline is not None and not planning.names_day:
             words = without(words, ("--deadline",))
-            # Runs that train at the same time end with the longest.
-            gone = max(hours) if at_once > 1 else sum(hours)
-            paid.append(f"--deadline {max(deadline - gone, 0.01):.2f}h")
+            paid.append(f"--deadline {max(deadline - elapsed(hours, at_once), 0.01):.2f}h")
         asked = replace(typed, words=tuple(words))
         yield f"{when}: {asked.asking('next', *folders, *paid, *differ, *named)}"
     yield from going_on("or", plan, typed)

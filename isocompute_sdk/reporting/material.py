@@ -96,7 +96,7 @@ class Material:
     folders: tuple[Path, ...] = ()
     """Folders of runs that were started here."""
     campaign: Overview | None = None
-    """How far the campaign is, while it is under way."""
+    """How far the campaign is."""
     problem: str = ""
     """Why there is no plan."""
     remedy: str = ""
@@ -119,7 +119,7 @@ class Material:
     @property
     def resuming(self) -> str:
         """The command that goes on with the campaign; empty while it is controlled, and where none does from here."""
-        if self.campaign is None or self.campaign.controller is not None:
+        if self.campaign is None or self.campaign.done or self.campaign.controller is not None:
             return ""
         file = study_file(self.campaign.folder)
         return "" if file is None else f"isocompute run {quote(str(file))}"
@@ -442,9 +442,7 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     except RecordError:
         # Until the first run has measured something there is nothing to read.
         runs = None
-    going = overview(folder)
-    under_way = None if going is None or going.done else going
-    found = Material(name, asked, runs=runs, study=study, folders=folders, campaign=under_way)
+    found = Material(name, asked, runs=runs, study=study, folders=folders, campaign=overview(folder))
     if (folder / campaigns.COMPARISON).exists():
         found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
     if (folder / campaigns.REFIT).exists():

@@ -70,6 +70,11 @@ def spending(folders: Iterable[str | Path]) -> Spending:
     return sum((_of_run(Path(folder)) for folder in folders), Spending())
 
 
+def elapsed(hours: Sequence[float], at_once: int) -> float:
+    """Hours until runs of these hours have ended, so many at the same time: not before the longest of them."""
+    return max(sum(hours) / at_once, max(hours, default=0.0))
+
+
 def in_time_left(budget: Budget, folders: Iterable[str | Path], at_once: int) -> Budget:
     """A budget with the hours that the runs of these folders leave until its deadline, so many training at once.
 
@@ -79,7 +84,7 @@ def in_time_left(budget: Budget, folders: Iterable[str | Path], at_once: int) ->
     deadline = budget.deadline_hours
     if deadline is None:
         return budget
-    gone = spending(folders).hours / at_once
+    gone = elapsed([spending([folder]).hours for folder in folders], at_once)
     if gone >= deadline:
         raise PlanError(
             f"the runs so far have taken {gone:,.1f} of {deadline:,g} hours: none are left for the plan",

@@ -192,7 +192,14 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
     if not spent.rollouts:
         return [fact for fact in _cost(material, plan) if fact.value != UNKNOWN]
     detail = f"{plan.rollouts:,} by the plan; evaluations on top: {spent.evaluation_rollouts:,.0f}"
-    facts, seconds = [Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail)], 3600 * spent.hours
+    facts, seconds, unit = (
+        [Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail)],
+        3600 * spent.hours,
+        plan.budget.unit,
+    )
+    if unit in ("gpu_hours", "usd") and material.campaign is not None:
+        paid = sum((getattr(cost, unit) or 0.0 for cost in material.campaign.kinds.values()), 0.0)
+        facts = [Fact("Paid", say.amount(paid, unit), f"of {say.amount(plan.budget.amount, unit)}"), *facts]
     # Simulated runs log next to none.
     return facts if seconds < 0.5 else [*facts, Fact("Time", duration(seconds), "of all runs together")]
 
@@ -203,7 +210,7 @@ def _going_on(material: Material) -> list[Block]:
     if ended < started:
         text = f"Preliminary: {ended} of {counted(started, 'run')} have ended. The numbers below will change."
         blocks.append(Paragraph(text))
-    if (campaign := material.campaign) is not None:
+    if (campaign := material.campaign) is not None and not campaign.done:
         budget, text, command = campaign.study.budget, "The campaign is under way", material.resuming
         if budget is not None and campaign.left is not None and (spent := budget.available - campaign.left):
             text += f"; {bare(spent, budget.unit)} of {budget} are spent"
@@ -223,7 +230,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
     elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
-        if material.campaign is None:
+        if material.campaign is None or material.campaign.done:
             text, command = f"{text}To write the scripts{_of_runs(material.first)}:", material.first
         else:
             # It may choose further runs beside them.

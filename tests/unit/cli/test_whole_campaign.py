@@ -68,6 +68,11 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert "predicted best so far: n = " in status
     watched = isocompute("status", "runs/auto", "--watch")
     assert "left: " in watched.stdout
+    # More budget is asked about before it is spent.
+    more = ok(isocompute("next", "study.yaml", "--budget", "150k")).stdout
+    again = json.loads(ok(isocompute("report", "runs/auto", "--budget", "150k", "--json")).stdout)
+    page = (tmp_path / again["file"]).read_text()
+    assert ("Do not approve yet" in more) == ("Do not approve yet" in page.partition("When a plan is approved")[0])
     # What was trained is spent.
     assert isocompute("next", "study.yaml").returncode == 1
     asked = ok(

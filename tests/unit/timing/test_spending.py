@@ -106,6 +106,8 @@ def test_the_hours_of_runs_are_off_a_deadline(tmp_path: Path) -> None:
     budget = Budget(rollouts=1e6, deadline_hours=0.05)
     for at_once, left in ((1, 0.03), (2, 0.04)):
         assert in_time_left(budget, runs, at_once).deadline_hours == pytest.approx(left)
+    # Not before the longest of them.
+    assert in_time_left(budget, runs[:1], 2).deadline_hours == pytest.approx(0.04)
     with pytest.raises(PlanError, match="none are left"):
         in_time_left(budget, runs * 3, 1)
     assert in_time_left(Budget(rollouts=1e6), runs * 3, 1) == Budget(rollouts=1e6)
