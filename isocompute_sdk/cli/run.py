@@ -89,6 +89,12 @@ def run(
     if refused := changed_options(probing):
         raise SpecError(f"{refused[0]} works only with --probe", "Add --probe, or leave it out.")
     if prepare or dry_run:
+        if loaded.designed is not None:
+            option = "--prepare" if prepare else "--dry-run"
+            raise SpecError(
+                f"the runs of {study} are chosen as it goes; accepted with {option}: a study with a sweep",
+                f"Its first round, with its cost: isocompute next {quote(str(study))}",
+            )
         _prepare(study, loaded, only or [], write=not dry_run, json=json)
         return
     starter = _executor(loaded, executor, parallel)

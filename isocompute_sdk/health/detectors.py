@@ -90,7 +90,9 @@ class Watch:
             place = None if test is None else first_lasting(test(run, trace, start))
             if place is not None:
                 level = float(trace.level_T[place])
-                seen = f"{self.words} {start:{self.form}} at the start, {level:{self.form}} from {trace.at(place)} on"
+                before, now = f"{start:{self.form}}", f"{level:{self.form}}"
+                seen = f"{self.words} {before} at the start, {now} from {trace.at(place)} on"
+                seen = f"{self.words} {now} from the start on" if before == now else seen
                 told = f"{self.words} {level:{self.form}}"
                 values = {"start": start, "level": level}
                 return [Finding.at(self.code, severity, trace, place, seen, values, level=told)]

@@ -161,6 +161,10 @@ def test_options_of_a_sweep_and_a_campaign_are_not_mixed_up(isocompute: Run, tmp
     (tmp_path / "study.yaml").write_text(STUDY)
     assert isocompute("run", "study.yaml", "--only", "n4-bp8-seed0").returncode == 1
     assert isocompute("run", "study.yaml", "--against", "n=four").returncode == 1
+    refused = isocompute("run", "study.yaml", "--dry-run")
+    assert refused.returncode == 1
+    command = refused.stderr.strip().splitlines()[-1].partition("isocompute ")[2]
+    assert "M = " in ok(isocompute(*command.split())).stdout
     sweep = STUDY.replace("pilot:", "sweep: {group_size: [4, 8], problems_per_batch: 8, rollouts: 10k}\n#")
     (tmp_path / "study.yaml").write_text(sweep)
     assert isocompute("run", "study.yaml", "--against", "n=4,bp=8").returncode == 1

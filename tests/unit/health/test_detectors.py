@@ -113,6 +113,12 @@ def test_a_note_says_what_was_seen_where_and_what_to_try_with_its_basis() -> Non
     assert note.data["rollouts"] == note.data["step"] * N * BP
 
 
+def test_a_level_that_was_there_from_the_start_is_not_told_as_a_change() -> None:
+    far = {**vitals(0), "kl": np.full(len(vitals(0)["kl"]), 2.59)}
+    (note,) = (n for n in iso.check_health(runs(table(far))).by_run["run"] if n.code == "kl-drift")
+    assert note.data["seen"].count("2.59") == 1
+
+
 def test_noise_of_a_training_reward_does_not_collapse() -> None:
     rng = np.random.default_rng(0)
     noise = [rng.binomial(16, 0.35, 30) / 16 for _ in range(60)]
