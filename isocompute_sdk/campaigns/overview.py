@@ -81,6 +81,12 @@ def begun_runs(file: Path, study: Study) -> tuple[Allocation, ...]:
     return tuple(found)
 
 
+def slots_of(study: Study | None, folder: Path) -> int:
+    """How many runs of a study that chooses its own train at the same time; 1 of others."""
+    designed = None if study is None else Campaign(study, folder).designed
+    return 1 if designed is None else designed.slots
+
+
 def less_spent(budget: Budget, folder: Path) -> Budget:
     """A budget less what the runs of the study or campaign in a folder have spent of its own budget.
 
@@ -97,8 +103,8 @@ def less_spent(budget: Budget, folder: Path) -> Budget:
             "To plan more, raise the study's budget, or give a larger one: --budget C.",
         )
     # Another deadline begins now.
-    if budget == study.budget and budget.deadline_hours is not None and (pilot := Campaign(study, folder).designed):
-        budget = in_time_left(budget, (status.folder for status in ran.statuses), pilot.slots)
+    if budget == study.budget and study.designed is not None:
+        budget = in_time_left(budget, (status.folder for status in ran.statuses), slots_of(study, folder))
     spent = dict(budget.spent or {})
     if gone:
         spent["pilot"] = spent.get("pilot", 0.0) + gone

@@ -51,8 +51,14 @@ def next_runs(
         typer.Argument(help="Runs (tables or logs), saved fits (JSON), or a study (YAML). None: design a pilot."),
     ] = None,
     slots: Annotated[
-        int, typer.Option(help="Runs that can train at the same time; does not affect a designed pilot.", min=1)
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="Runs that can train at the same time: 1, or those of a study that chooses its own runs; does not "
+            "affect a designed pilot.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
     checkpoints: opt.Checkpoints = None,
     borrowed: BorrowedOptions,
     fitting: FittingOptions,
@@ -80,6 +86,7 @@ def next_runs(
 
         isocompute next study.yaml --output next.yaml
     """
+    from isocompute_sdk.campaigns.overview import slots_of
     from isocompute_sdk.planning import NextRuns, Planner
     from isocompute_sdk.specs import load_study
 
@@ -99,7 +106,7 @@ def next_runs(
         raise SpecError(f"{refused[0]} works only without runs, to design a pilot", f"Leave out {refused[0]}.")
     runs, budget = _fits_of(paths, study, budget, fitting, planning)
     planner = planning.planner(borrowed.law(planning.model, planning.recipe) if runs is None else runs)
-    plan, found = None, None
+    plan, found, slots = None, None, slots or (1 if study is None else slots_of(study, paths[0].parent))
     if runs is not None:
         planner = planner if study is None else Planner.for_study(runs, study, planner.throughput)
         plan = planner.allocate(budget, slots=slots, **planning.choices())

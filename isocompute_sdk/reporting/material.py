@@ -18,7 +18,7 @@ from isocompute_sdk.auditing import audit as conduct_audit
 from isocompute_sdk.auditing.result import AUDIT
 from isocompute_sdk.campaigns import campaign as campaigns
 from isocompute_sdk.campaigns.comparison import COMPARISON, Comparison
-from isocompute_sdk.campaigns.overview import Overview, less_spent, overview, study_file
+from isocompute_sdk.campaigns.overview import Overview, less_spent, overview, slots_of, study_file
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
@@ -199,7 +199,8 @@ class Material:
         if self.plan_file or (self.audit is not None and self.runs is None):
             return self._with_others(*options, command=command)
         # A campaign's folder does not tell other commands the speed that its study states.
-        stated = self.study is not None and self.study.throughput is not None and not self.asked.planner
+        typed = self.asked.planner.get("throughput") is not None
+        stated = self.study is not None and self.study.throughput is not None and not typed
         speed = speed_options(self.plan) if stated and self.plan is not None else []
         words = [f"isocompute {command}", self.typed, *self.asked.words, *speed, *options]
         return " ".join(word for word in words if word)
@@ -372,7 +373,8 @@ def _of_fits(
         planner = Planner(given, **options) if study is None else Planner.for_study(given, study, **options)
         budget = asked.budget if asked.budget is not None else _usual_budget(fits)
         budget = budget if campaign is None else less_spent(budget, campaign)
-        plan = planner.allocate(budget, **asked.options)
+        slots = 1 if campaign is None else slots_of(study, campaign)
+        plan = planner.allocate(budget, slots=slots, **asked.options)
     except IsoComputeError as error:
         if asked.must_plan:
             raise

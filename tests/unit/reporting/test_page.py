@@ -47,7 +47,7 @@ from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.reporting.sections.closing import launch_script
 from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.reporting.sections.runs import runs as runs_section
-from isocompute_sdk.specs import Budget, Data, Study, Sweep, Throughput
+from isocompute_sdk.specs import Budget, Data, Hardware, Study, Sweep, Throughput
 from tests.parameters import few
 
 ORDER = ["why", "budget", "sure", "runs", "launch", "provenance"]
@@ -436,8 +436,9 @@ def test_commands_about_a_campaign_say_the_speed_that_its_study_states(fits: Fit
     plan = Planner(fits, throughput=speed).allocate("400 gpu_hours", slots=0)
     folder = campaign_folder(tmp_path, fits, plan, budget=plan.budget, throughput=speed)
     fits.save(folder / "refit.json")
-    page = gather(folder, Asked(budget=Budget(gpu_hours=800)))
-    assert {"--rollouts-per-second", "--gpus"} <= set(page.first.split())
+    for typed in ({}, {"hardware": Hardware(gpus=8)}):
+        page = gather(folder, Asked(budget=Budget(gpu_hours=800), planner=typed))
+        assert {"--rollouts-per-second", "--gpus"} <= set(page.first.split())
 
 
 def test_a_plan_that_was_trained_is_not_up_for_approval(fits: Fits, tmp_path: Path) -> None:
