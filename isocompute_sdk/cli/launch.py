@@ -173,7 +173,7 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
             f"isocompute forecast{source}",
             quote(output_dir),
             *bounds_words(plan.fits),
-            *(f"--pool {name}" for name in (pooled(plan.fits) if beside else ())),
+            *(f"--pool {name}" for name in (pooled(plan.fits, [plan.learning_rate]) if beside else ())),
             f"--remaining {remaining}",
         ]
         yield f"{when}: {' '.join(words)}{', with your runs in place of RUNS' * (beside == 'RUNS')}"

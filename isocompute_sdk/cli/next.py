@@ -217,7 +217,8 @@ def _scripts(
     if is_saved:
         yield f"when they have finished: plan again with all logs, yours and {joined(folders)}"
     else:
-        differ = [f"--pool {name}" for name in pooled(fits) if name not in (fitting.pool or ())]
+        rates = [plan.recipe.learning_rate(run.rollouts_per_batch) for run in first.runs]
+        differ = [f"--pool {name}" for name in pooled(fits, rates) if name not in (fitting.pool or ())]
         before = plan.budget.spent or {}
         spent = {**before, "pilot": before.get("pilot", 0.0) + cost}
         paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -14,10 +16,10 @@ DATA = (".jsonl", ".ndjson", ".json")
 """Suffixes of files of problems that scripts read."""
 
 
-def pooled(fits: Fits | None) -> list[str]:
-    """Names for `--pool` with which such runs are fitted together with those behind the fits."""
+def pooled(fits: Fits | None, rates: Iterable[float]) -> list[str]:
+    """Names for `--pool` with which such runs, of these learning rates, are fitted together with those of the fits."""
     from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
-    from isocompute_sdk.records.comparable import EVAL_SET, UNSTATED
+    from isocompute_sdk.records.comparable import EVAL_SET, RULE_TOLERANCE, UNSTATED, values_of
 
     asked = () if fits is None else fits.options.get("pool", ())
     # What the new runs record is the file.
@@ -25,6 +27,10 @@ def pooled(fits: Fits | None) -> list[str]:
     if fits is not None and fits.table is not None and fits.eval_set is None:
         sets = {*fits.table.filter(metric=fits.metric).eval_sets} - {*TRAIN_SETS}
         differ += [EVAL_SET] * bool(sets - {DEFAULT_EVAL_SET})
+    known = () if fits is None else values_of(fits.settings, "learning_rate")
+    if len(known) == 1 and any(not math.isclose(rate, float(known[0]), rel_tol=RULE_TOLERANCE) for rate in rates):
+        # Two rates do not show the rule that they follow.
+        differ.append("learning_rate")
     return list(dict.fromkeys([*asked, *differ]))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from isocompute_sdk import Planner, RunSet, fit
+from isocompute_sdk.cli.shared.new_runs import pooled
 from isocompute_sdk.planning import PilotDesign
 from isocompute_sdk.specs import load_study
 from tests.processes import ok
@@ -193,6 +194,14 @@ def test_a_folder_whose_script_has_trained_nothing_names_that_script(
     assert refused.returncode == 1
     assert "bash next-1.sh" in refused.stderr
     assert str(folder.relative_to(tmp_path)) in isocompute("doctor", "next-1").stdout
+
+
+@pytest.mark.parametrize(("rate", "differs"), [(1e-6, False), (2e-6, True)])
+def test_a_second_learning_rate_is_pooled_where_no_rule_of_them_can_be_seen(
+    make_runs: Make, rate: float, *, differs: bool
+) -> None:
+    fits = fit(fit_runs(make_runs, (8, 128), 5e4, learning_rate=1e-6), draws=4)
+    assert ("learning_rate" in pooled(fits, [rate])) == differs
 
 
 def test_a_run_that_the_plan_names_is_not_taken_for_a_change_of_it(
