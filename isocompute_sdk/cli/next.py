@@ -144,7 +144,7 @@ def next_runs(
 
 
 def _study_commands(first: NextRuns, study: Study, path: Path, output: Path | None, asked: str | None) -> list[str]:
-    """What to type to make these runs in a study; nothing where there are none, unless the study trains its plan."""
+    """What to type to make these runs in a study; without runs nothing, or how to run a study that trains its plan."""
     if study.designed is not None and (output is None or not first.runs):
         # It makes them itself.
         raised = f", with {asked} as its budget" * bool(asked)

@@ -139,7 +139,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     """
     from isocompute_sdk.health.detectors import findings
     from isocompute_sdk.health.findings import FALLS
-    from isocompute_sdk.health.live_run import RECIPE_FIRST
+    from isocompute_sdk.health.live_run import CHANGE_FIRST, is_recipe_first
     from isocompute_sdk.ingest.paths import Listing, is_log, tables_among
     from isocompute_sdk.records.asked import runs_without_sizes
 
@@ -155,10 +155,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     rows = _rows(runs, reading.metric)
     found, flat = findings(runs, reading.metric), _flat(runs, rows)
     fell = {run: one for run, some in found.items() for one in some if one.code in FALLS}
-    sick = {
-        run: [one for one in some if one.severity == "warning" and one.code in RECIPE_FIRST]
-        for run, some in found.items()
-    }
+    sick = {run: [one for one in some if is_recipe_first(one)] for run, some in found.items()}
     for row in rows:
         fall = fell.get(row["run_id"])
         row["fault"] = None if fall is None else FALLS[fall.code]
@@ -188,7 +185,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
         elif alone is not None and alone.data["runs"] == 1:
             say(printable(f"    {alone.message}"))
         for one in sick.get(row["run_id"], ()):
-            say(printable(f"    {one.trouble}; change the recipe before you plan with this run"))
+            say(printable(f"    {one.trouble}; {CHANGE_FIRST}"))
     if unsized := runs_without_sizes(runs):
         unknown = joined(list(dict.fromkeys(name for names in unsized.values() for name in names)))
         command = " ".join(["isocompute doctor", *reading.sources(paths)])

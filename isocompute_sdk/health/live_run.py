@@ -28,6 +28,7 @@ from isocompute_sdk.records.reward_metrics import (
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.fitting.surface.surface import Surface
+    from isocompute_sdk.notes import Note
     from isocompute_sdk.records import RunSeries, RunSet
 
 SICK = frozenset(
@@ -44,12 +45,17 @@ SICK = frozenset(
 """Findings that a change of the recipe answers, if they are warnings."""
 HARMLESS_IN_A_RISE = ("truncated-responses", "gradient-norm-growth")
 """Findings that are no trouble while the evaluated reward rises on: later checkpoints are the better ones."""
-RECIPE_FIRST = SICK - FALLS.keys() - {*HARMLESS_IN_A_RISE}
-"""Findings with which no plan is approved before the recipe has changed, if they are warnings."""
 IMPROVED = 3.0
 """Standard errors by which a reward must have risen to count as better."""
 SHOWN = 8
 """Runs that an error lists."""
+CHANGE_FIRST = "change the recipe before you plan with this run"
+"""What to do about a run with a finding that `is_recipe_first`."""
+
+
+def is_recipe_first(one: Finding | Note) -> bool:
+    """Whether no plan is approved with this finding, or the note of it, before the recipe has changed."""
+    return one.severity == "warning" and one.code in SICK - FALLS.keys() - {*HARMLESS_IN_A_RISE}
 
 
 def live_run(

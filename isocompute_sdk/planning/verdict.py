@@ -11,7 +11,7 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.measured_runs import going_on
 from isocompute_sdk.fitting.surface.answers import Estimate, GroupSizeOdds
 from isocompute_sdk.health.findings import ADVICE, FELL, falls_in
-from isocompute_sdk.health.live_run import RECIPE_FIRST
+from isocompute_sdk.health.live_run import is_recipe_first
 from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short, small, two_digits
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
@@ -365,7 +365,7 @@ def trouble_of(fits: Fits, group_size: int) -> str:
     `isocompute forecast` says of such a run that something must change. Falls have rules of their own.
     """
     for note in fits.notes:
-        if note.severity == "warning" and note.code in RECIPE_FIRST:
+        if is_recipe_first(note):
             same = {run for run, n in fits.size_by_run.items() if n == group_size}
             mine = same or {*fits.size_by_run}
             sick = len(mine & note.data["runs"].keys())
