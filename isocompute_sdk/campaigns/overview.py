@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, Campaign, CampaignSettings
 from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
@@ -81,10 +82,27 @@ def begun_runs(file: Path, study: Study) -> tuple[Allocation, ...]:
     return tuple(found)
 
 
-def slots_of(study: Study | None, folder: Path) -> int:
+def folder_of(file: Path, study: Study) -> Path | None:
+    """The folder that `less_spent` takes, of a study's file; None if none of its runs has begun."""
+    begun = runs_begun(file, study)
+    return begun if begun is None or campaign_around(file, study) is None else file.parent
+
+
+def slots_of(study: Study, folder: Path) -> int:
     """How many runs of a study that chooses its own train at the same time; 1 of others."""
-    designed = None if study is None else Campaign(study, folder).designed
+    designed = Campaign(study, folder).designed
     return 1 if designed is None else designed.slots
+
+
+def asked_by(study: Study, folder: Path, fits: Fits) -> dict[str, Any]:
+    """How the study or campaign in a folder asks for a plan: arguments of `Planner.allocate` besides the budget."""
+    kept = CAMPAIGN.load(folder / SETTINGS).plan if CAMPAIGN.holds(folder / SETTINGS) else {}
+    if study.designed is None:
+        return {"n_problems": study.data.n_problems, **kept}
+    inside = (folder / study.output_dir / study.name).is_dir()
+    designed = Campaign(study, folder, base=folder if inside else Path()).designed
+    assert designed is not None, "of a study with a pilot"
+    return {**designed.asked(fits), **kept, "slots": designed.slots}
 
 
 def less_spent(budget: Budget, folder: Path) -> Budget:

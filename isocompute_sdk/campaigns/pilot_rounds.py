@@ -227,12 +227,13 @@ class DesignedPilot:
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
         """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
         taken = self.decisions()
-        asked = {**self._asked(taken, fits), **options}
+        asked = {**self.asked(fits), **options}
         return self.own.planner(fits, self.runs(taken)).allocate(self._left(taken), **asked)
 
-    def _asked(self, taken: Sequence[Decision], fits: Fits) -> dict[str, Any]:
-        """What the plan may take over from the pilot: a round asks about this very plan."""
-        continued = {size: self.own.cost(self.spec(one)) for size, one in self._longest(taken, fits).items()}
+    def asked(self, fits: Fits) -> dict[str, Any]:
+        """How it asks for its plan: with what that may take over from the pilot. A round asks about this very plan."""
+        longest = self._longest(self.decisions(), fits)
+        continued = {size: self.own.cost(self.spec(one)) for size, one in longest.items()}
         return {"n_problems": self.study.data.n_problems, "continued": continued}
 
     def planned_run(self, plan: Plan) -> RunSpec:
@@ -299,7 +300,7 @@ class DesignedPilot:
 
     def _longest(self, taken: Sequence[Decision], fits: Fits) -> dict[tuple[int, int], Chosen]:
         """The longest healthy run of each (n, B_p), which a plan with them continues; none if the backend cannot."""
-        if not self.extends:
+        if not self.extends or not taken:
             return {}
         runs = sorted(taken[-1].runs, key=lambda one: one.update_steps)
         kept = {run.run_id for run in self.own.kept(self.runs(taken))} - set(falls_in(fits.notes))
@@ -332,7 +333,7 @@ class DesignedPilot:
                 most=most,
                 continuing=self.extends,
                 rng=number,
-                **self._asked(taken, fits),
+                **self.asked(fits),
             )
             # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
             stopped = {run.run_id for run in taken[-1].runs if run.stopped is not None}

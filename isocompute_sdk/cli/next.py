@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -86,13 +86,13 @@ def next_runs(
 
         isocompute next study.yaml --output next.yaml
     """
-    from isocompute_sdk.campaigns.overview import slots_of
+    from isocompute_sdk.campaigns.overview import asked_by, folder_of, less_spent
     from isocompute_sdk.planning import NextRuns, Planner
     from isocompute_sdk.specs import load_study
 
     paths = list(source or ())
     study = load_study(paths[0]) if len(paths) == 1 and paths[0].suffix in YAML else None
-    budget = planning.amount() if planning.budget is not None else None if study is None else study.budget
+    budget = planning.of(paths).amount() if planning.budget is not None else None if study is None else study.budget
     if budget is None:
         what = "--budget" if study is None else f"{paths[0]} with a budget, or --budget"
         raise SpecError(f"received no budget for runs and plan; accepted: {what}", "For example --budget 3M.")
@@ -104,20 +104,22 @@ def next_runs(
         )
     if (paths or fitting.map is not None) and (refused := changed_options(borrowed)):
         raise SpecError(f"{refused[0]} works only without runs, to design a pilot", f"Leave out {refused[0]}.")
-    runs, budget = _fits_of(paths, study, budget, fitting, planning)
+    runs = _fits_of(paths, study, fitting, planning)
     planner = planning.planner(borrowed.law(planning.model, planning.recipe) if runs is None else runs)
-    plan, found, slots = None, None, slots or (1 if study is None else slots_of(study, paths[0].parent))
-    if runs is not None:
-        planner = planner if study is None else Planner.for_study(runs, study, planner.throughput)
-        plan = planner.allocate(budget, slots=slots, **planning.choices())
-        # A plan does not say why no runs were looked for.
-        found = plan.next_runs or planner.next_runs(budget, slots, **planning.choices())
+    choices: dict[str, Any] = planning.choices() | ({} if slots is None else {"slots": slots})
+    folder = None if study is None else folder_of(paths[0], study)
+    if runs is not None and study is not None and folder is not None:
+        planner, budget = Planner.for_study(runs, study, planner.throughput), less_spent(budget, folder)
+        choices = {**asked_by(study, folder, planner.fits), **choices}
+    plan = None if runs is None else planner.allocate(budget, **choices)
+    # A plan does not say why no runs were looked for.
+    found = None if plan is None else plan.next_runs or planner.next_runs(budget, **choices)
     found = found or _pilot(paths, study, budget, planning, planner)
     first = found if isinstance(found, NextRuns) else found.first
-    lines = list[str]()
+    lines, alone = list[str](), dict[str, Any](choices, slots=0)
     if study is not None:
         lines = _study_commands(first, study, paths[0], output, planning.budget)
-        lines = lines or [f"next: {_training(plan or planner.allocate(budget, slots=0, **planning.choices()), study)}"]
+        lines = lines or [f"next: {_training(plan or planner.allocate(budget, **alone), study)}"]
     if output is not None:
         _write(output, found, first, study, paths, lines)
     if json:
@@ -132,11 +134,11 @@ def next_runs(
     if output is not None:
         say(f"wrote {output}")
     if study is None:
-        plan = plan or planner.allocate(budget, slots=0 if first.runs else slots, **planning.choices())
+        plan = plan or planner.allocate(budget, **(alone if first.runs else choices))
         fits = None if runs is None else planner.fits
         typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
         model = planning.model or (None if fits is None else fits.model)
-        at_once = slots if runs is not None else 1
+        at_once = choices.get("slots", 1) if runs is not None else 1
         scripts = _scripts(first, plan, paths, checkpoints or (), fits, fitting, planning, typed, model, at_once)
         lines = scripts if first.runs else [*_against(plan), *what_next(plan, typed)]
     for line in lines:
@@ -240,23 +242,21 @@ def _scripts(
 
 
 def _fits_of(
-    paths: Sequence[Path], study: Study | None, budget: Budget, fitting: FittingOptions, planning: BudgetOptions
-) -> tuple[Fits | FitsSet | None, Budget]:
-    """Fits of the runs so far, those of a study included, None without any; and the budget less what those spent."""
-    from isocompute_sdk.campaigns.overview import campaign_around, less_spent, runs_begun
+    paths: Sequence[Path], study: Study | None, fitting: FittingOptions, planning: BudgetOptions
+) -> Fits | FitsSet | None:
+    """Fits of the runs so far, those of a study included; None without any."""
+    from isocompute_sdk.campaigns.overview import runs_begun
 
     if study is not None:
         begun = runs_begun(paths[0], study)
         if begun is None:
-            return None, budget
+            return None
         # Learning rates of one study follow the rule of its recipe, and may differ.
         pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
-        fits = replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit([begun])
-        around = campaign_around(paths[0], study)
-        return fits, less_spent(budget, begun if around is None else paths[0].parent)
+        return replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit([begun])
     if not paths and fitting.map is None:
-        return None, budget
-    return fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch), budget
+        return None
+    return fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)
 
 
 def _pilot(

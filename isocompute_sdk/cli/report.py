@@ -107,7 +107,7 @@ def report(
         budget=None if planning.budget is None else planning.amount(),
         compare=compare,
         planner=_changed(planning.planner_arguments(), plain.planner_arguments()),
-        options=_changed(planning.choices(), plain.choices()),
+        options=planning.choices(),
         fit=_changed(fitting.fit_arguments(max_rollouts_per_batch=limit), FittingOptions().fit_arguments()),
         reading=fitting.arguments(),
         words=tuple(shlex.quote(word) for word in typed if Path(word) not in (source or ())),

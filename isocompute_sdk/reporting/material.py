@@ -18,7 +18,7 @@ from isocompute_sdk.auditing import audit as conduct_audit
 from isocompute_sdk.auditing.result import AUDIT
 from isocompute_sdk.campaigns import campaign as campaigns
 from isocompute_sdk.campaigns.comparison import COMPARISON, Comparison
-from isocompute_sdk.campaigns.overview import Overview, less_spent, overview, slots_of, study_file
+from isocompute_sdk.campaigns.overview import Overview, asked_by, less_spent, overview, study_file
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
@@ -369,17 +369,18 @@ def _of_fits(
     fits = given.first if isinstance(given, FitsSet) else given
     found = Material(name, asked, fits=fits, runs=fits.table if runs is None else runs, study=study)
     try:
-        options = asked.planner
-        planner = Planner(given, **options) if study is None else Planner.for_study(given, study, **options)
+        arguments, options = asked.planner, asked.options
+        planner = Planner(given, **arguments) if study is None else Planner.for_study(given, study, **arguments)
         budget = asked.budget if asked.budget is not None else _usual_budget(fits)
-        budget = budget if campaign is None else less_spent(budget, campaign)
-        slots = 1 if campaign is None else slots_of(study, campaign)
-        plan = planner.allocate(budget, slots=slots, **asked.options)
+        if study is not None and campaign is not None:
+            budget, options = less_spent(budget, campaign), {**asked_by(study, campaign, fits), **options}
+        plan = planner.allocate(budget, **options)
     except IsoComputeError as error:
         if asked.must_plan:
             raise
         return _without_plan(found, error)
-    return replace(found, plan=plan, planner=planner, options=asked.options, assumed_budget=asked.budget is None)
+    options = {name: value for name, value in options.items() if name != "slots"}
+    return replace(found, plan=plan, planner=planner, options=options, assumed_budget=asked.budget is None)
 
 
 def _without_plan(found: Material, error: IsoComputeError) -> Material:
@@ -449,24 +450,16 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
         found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
     if (folder / campaigns.REFIT).exists():
         found = replace(found, refit=Fits.load(folder / campaigns.REFIT))
-    if not (folder / campaigns.FITS).exists():
+    if asked.budget is not None or not (folder / campaigns.PLAN).exists():
         fitting = {"metric": settings.metric, "eval_set": settings.eval_set, **settings.fit, **asked.fit}
-        told = "The runs are still training; the campaign fits them when they have ended."
+        fits = Fits.load(folder / campaigns.FITS) if (folder / campaigns.FITS).exists() else None
+        told = "" if fits else "The runs are still training; the campaign fits them when they have ended."
         if runs is None:
-            return replace(found, problem=f"No run has measured anything yet. {told}")
+            return replace(found, fits=fits, problem=f"No run here has measured anything. {told}".strip())
         so_far = _of_runs(runs, replace(asked, fit=fitting), name, study, folder)
-        problem = so_far.problem and f"{told} {so_far.problem}"
-        return replace(so_far, folders=folders, campaign=found.campaign, problem=problem)
-    refit = None if asked.budget is None else found.refit
-    fits = Fits.load(folder / campaigns.FITS) if refit is None else refit
-    found = replace(found, fits=fits)
-    if not (folder / campaigns.PLAN).exists():
-        return replace(found, problem="The campaign has no plan yet.", remedy=f"isocompute status {quote(str(folder))}")
-    plan = Plan.load(folder / campaigns.PLAN)
+        problem = so_far.problem and f"{told} {so_far.problem}".strip()
+        return replace(so_far, folders=folders, campaign=found.campaign, refit=found.refit, problem=problem)
+    fits, plan = Fits.load(folder / campaigns.FITS), Plan.load(folder / campaigns.PLAN)
     planner = Planner.for_study(fits, study, plan.throughput)
     options: dict[str, Any] = {"n_problems": study.data.n_problems, **settings.plan, **asked.options}
-    if asked.budget is not None:
-        # What came out was trained for another budget; until then its pilot counts.
-        budget = asked.budget.in_place_of(plan.budget) if refit is None else asked.budget
-        found, plan = replace(found, comparison=None), planner.allocate(budget, **options)
-    return replace(found, plan=plan, planner=planner, options=options)
+    return replace(found, fits=fits, plan=plan, planner=planner, options=options)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
@@ -146,6 +146,23 @@ class BudgetOptions:
                 budget = budget.replace(deadline_hours=self.deadline)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
+    def of(self, source: Sequence[Path] | None) -> Self:
+        """The same with what the campaign in a folder, if one is among these, has spent, unless that was typed.
+
+        Raises:
+            PlanError: the budget is the campaign's own, and its plan was trained.
+        """
+        from isocompute_sdk.campaigns.overview import less_spent
+
+        folder = next((path for path in source or () if path.is_dir()), None)
+        if self.budget is None or self.spent or folder is None:
+            return self
+        left = less_spent(self.amount(), folder)
+        hours = self.deadline if left.deadline_hours is None or self.names_day else f"{left.deadline_hours:.2f}h"
+        return replace(
+            self, spent=[f"{name}={amount:.12g}" for name, amount in (left.spent or {}).items()], deadline=hours
+        )
+
     @property
     def names_day(self) -> bool:
         """Whether the deadline is a day, which stays where it is while hours pass."""
@@ -176,12 +193,14 @@ class BudgetOptions:
         }
 
     def choices(self) -> dict[str, Any]:
-        """Arguments of `Planner.allocate` besides the budget."""
+        """Arguments of `Planner.allocate` besides the budget that are not the defaults."""
         from isocompute_sdk.ingest.stores.saved_config import scalar
 
         names = ("mode", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems", "min_update_steps")
-        found = {name: getattr(self, name) for name in (*names, "evaluation_share", "spend")}
-        return {**found, "beyond_grid": scalar(self.beyond_grid), "powers_of_two": not self.any_group_size}
+        names = (*names, "evaluation_share", "spend")
+        found = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(_PLAIN, name)}
+        found |= {} if self.beyond_grid == _PLAIN.beyond_grid else {"beyond_grid": scalar(self.beyond_grid)}
+        return found | ({"powers_of_two": False} if self.any_group_size else {})
 
     def _hardware(self) -> Hardware:
         from isocompute_sdk.specs import Hardware
@@ -211,6 +230,9 @@ class BudgetOptions:
                 "Give both, or measure the speed: isocompute doctor LOGS --speed --gpus N.",
             )
         return Throughput.model_validate(given)
+
+
+_PLAIN = BudgetOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +273,7 @@ class PlanningOptions(BudgetOptions):
         choices = self.choices()
         if self.compare is None or self.reference is not None:
             # Questions decide themselves how much of a budget is spent.
-            del choices["spend"]
+            choices.pop("spend", None)
         if self.for_reward is not None:
             unit: Any = self.reward_unit
             self._say(planner.budget_for(self.for_reward, unit=unit, **choices))

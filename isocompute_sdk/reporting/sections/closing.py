@@ -90,7 +90,8 @@ def provenance(material: Material) -> Section:
         rows.append(("SHA-256 of the plan", str(plan.to_dict()["digest"])))
     if material.audit is not None:
         rows.append(("SHA-256 of the audit", str(material.audit.to_dict()["digest"])))
-    asked = ", ".join(f"{name} = {value}" for name, value in sorted(material.options.items()) if value is not None)
+    options = sorted(material.options.items())
+    asked = ", ".join(f"{name} = {value}" for name, value in options if value is not None and name != "continued")
     rows += [("Options of the plan", asked)] * bool(asked)
     if material.runs is not None:
         seeds = sorted({run.seed for run in material.runs.runs() if run.seed is not None})

@@ -78,7 +78,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         more.append(failed)
     if outcome is not None:
         again = say.budget_option(plan.budget.replace(spent=None).with_amount(2 * plan.budget.amount))
-        text = "To plan again with the runs so far, for a new budget of twice as much:"
+        text = "To plan again with the runs so far, for twice the budget, which counts what they have cost:"
         more.append(Missing(text, material.again(again)))
         side = "inside" if outcome.inside else "outside"
         checked = "" if material.runs is None else at_check(plan, outcome, material.runs)

@@ -17,7 +17,7 @@ from isocompute_sdk.cli.shared import following
 from isocompute_sdk.reporting.material import Asked, gather
 from isocompute_sdk.reporting.page import Missing
 from isocompute_sdk.reporting.report import build
-from isocompute_sdk.specs import load_study
+from isocompute_sdk.specs import Budget, load_study
 from isocompute_sdk.timing.spending import spending
 from tests.processes import ok
 
@@ -69,10 +69,17 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     watched = isocompute("status", "runs/auto", "--watch")
     assert "left: " in watched.stdout
     # More budget is asked about before it is spent.
-    more = ok(isocompute("next", "study.yaml", "--budget", "150k")).stdout
-    again = json.loads(ok(isocompute("report", "runs/auto", "--budget", "150k", "--json")).stdout)
-    page = (tmp_path / again["file"]).read_text()
-    assert ("Do not approve yet" in more) == ("Do not approve yet" in page.partition("When a plan is approved")[0])
+    monkeypatch.chdir(tmp_path)
+    more = json.loads(ok(isocompute("next", "study.yaml", "--budget", "150k", "--json")).stdout)
+    page = gather(folder, Asked(budget=Budget("150k"))).plan
+    assert page is not None
+    assert page.budget.available <= 150_000 - found["plan"]["rollouts"]
+    assert page.next_runs is not None
+    assert more["runs"] == page.next_runs.to_dict()["runs"]
+    plan = json.loads(
+        ok(isocompute("allocate", "runs/auto", "--eval-set", "validation", "--budget", "150k", "--json")).stdout
+    )
+    assert plan["budget"]["spent"]["pilot"] > found["plan"]["rollouts"]
     # What was trained is spent.
     assert isocompute("next", "study.yaml").returncode == 1
     asked = ok(
@@ -143,13 +150,19 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     found = gather(folder, Asked())
     assert found.plan is not None
     spent = read_decisions(folder)[-1].spent
-    assert found.plan.budget.spent == {"pilot": spent}
     assert found.plan.predicted_reward is not None
     asked = json.loads(ok(isocompute("next", "study.yaml", "--json")).stdout)
     assert found.plan.next_runs is not None
     assert asked["runs"] == found.plan.next_runs.to_dict()["runs"]
     told = [one for one in build(found).answer.more if isinstance(one, Missing) and one.command == found.resuming]
     assert f"{spent:,.0f} of 100,000 rollouts" in told[0].text
+    # Also between fit and plan its page gives the plan that the campaign is about to make.
+    own = Campaign(load_study("study.yaml"), folder, base=tmp_path)
+    assert own.fit().largest_compute
+    page = gather(folder, Asked()).plan
+    assert page is not None
+    made = own.allocate()
+    assert (page.group_size, page.update_steps, page.budget) == (made.group_size, made.update_steps, made.budget)
     ok(isocompute(*shlex.split(found.resuming)[1:]))
     assert gather(folder, Asked()).comparison is not None
     # From another folder the same command would begin another campaign.

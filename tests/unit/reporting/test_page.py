@@ -415,29 +415,19 @@ def test_a_campaign_is_planned_with_its_own_settings(fits: Fits, tmp_path: Path)
     assert script.label.startswith("torch")
 
 
-@pytest.mark.parametrize("is_trained", [False, True])
-def test_another_budget_of_a_campaign_counts_its_pilot_until_the_plan_is_trained(
-    fits: Fits, tmp_path: Path, *, is_trained: bool
-) -> None:
+def test_another_budget_of_a_saved_plan_counts_what_that_had_spent(fits: Fits, tmp_path: Path) -> None:
     plan = Planner(fits).allocate(Budget(rollouts=3e6, spent={"pilot": 1e6}), slots=0)
-    folder = campaign_folder(tmp_path, fits, plan)
-    if is_trained:
-        fits.save(folder / "refit.json")
-    asked = Asked(budget=Budget(rollouts=4e6))
-    found, saved = gather(folder, asked).plan, gather(folder / "plan.json", asked).plan
+    found = gather(plan.save(tmp_path / "plan.json"), Asked(budget=Budget(rollouts=4e6))).plan
     assert found is not None
-    assert saved is not None
-    assert saved.budget.available == 3e6
-    assert found.budget.available == (4e6 if is_trained else 3e6)
+    assert found.budget.available == 3e6
 
 
 def test_commands_about_a_campaign_say_the_speed_that_its_study_states(fits: Fits, tmp_path: Path) -> None:
     speed = Throughput(rollouts_per_second=20, gpus=8)
     plan = Planner(fits, throughput=speed).allocate("400 gpu_hours", slots=0)
     folder = campaign_folder(tmp_path, fits, plan, budget=plan.budget, throughput=speed)
-    fits.save(folder / "refit.json")
     for typed in ({}, {"hardware": Hardware(gpus=8)}):
-        page = gather(folder, Asked(budget=Budget(gpu_hours=800), planner=typed))
+        page = gather(folder, Asked(planner=typed))
         assert {"--rollouts-per-second", "--gpus"} <= set(page.first.split())
 
 
