@@ -16,6 +16,7 @@ import typer
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import aligned, emit_json, say
+from isocompute_sdk.cli.shared.planning_options import SpeedOptions, of_option
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.cli.shared.typed import filled
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
@@ -33,11 +34,12 @@ MAX_WHOLE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestOptions:
-    """What is left of a run's budget, and how to follow the answer, as typed on the command line."""
+class RestOptions(SpeedOptions):
+    """What is left of a run's budget, how fast its machines are, and how to follow the answer, as typed."""
 
     remaining: Annotated[
-        int | None, opt.count("--remaining", "Rollouts that remain, e.g. 2M. Compares ways to spend them.", _REST)
+        str | None,
+        opt.option("What remains: 2M (rollouts), '100 GPU-hours'. Compares ways to spend it.", _REST, "--remaining"),
     ] = None
     follow: Annotated[
         str | None, opt.option("Option to print commands for; by default the best.", _REST, "--follow")
@@ -47,9 +49,6 @@ class RestOptions:
     )
     backend: Annotated[
         str | None, opt.backend("Training framework for the commands; by default the one that wrote the logs.", _REST)
-    ] = None
-    max_rollouts_per_batch: Annotated[
-        int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max of the hardware, e.g. 64k.", _REST)
     ] = None
 
 
@@ -99,7 +98,7 @@ def forecast(
 
         isocompute forecast logs/ --run exp7 --set n=8 --set problems_per_batch=32 -o exp7.png
 
-        isocompute forecast sweep.csv runs/plan --remaining 2M
+        isocompute forecast sweep.csv runs/plan --remaining '500 GPU-hours'
 
         isocompute forecast logs/ --run exp7 --remaining 800k --follow halve-learning-rate --backend verl
     """
@@ -124,7 +123,13 @@ def forecast(
         mine = runs if name is None else runs.filter(run_id=name)
         behind = sweep or api.fit(mine, reading.metric, eval_set, bounds=bounds, rng=seed)
         given = [] if reading.saved(logs) else [*bounds_words(behind), *(f"--pool {name}" for name in pool or ())]
-        plan_anew = ["isocompute allocate", *reading.sources(logs), *given, f"--budget {rest.remaining}"]
+        plan_anew = [
+            "isocompute allocate",
+            *reading.sources(logs),
+            *given,
+            f"--budget {quote(rest.remaining)}",
+            *rest.words(),
+        ]
         _replan(runs, name, behind, own, rest, seed, output, plan_anew, json=json)
         if not json:
             _say_left_out(left_out, apart)
@@ -295,11 +300,13 @@ def _replan(
 ) -> None:
     """Show what can be done with the rest of a run's budget, and save the plan that its commands start from."""
     from isocompute_sdk.planning import Planner
-    from isocompute_sdk.specs import Hardware
+    from isocompute_sdk.specs import Budget
 
     assert rest.remaining is not None, "checked by the caller"
-    planner = Planner(fits, Hardware.model_validate({"max_rollouts_per_batch": rest.max_rollouts_per_batch}))
-    answer = planner.replan(runs, rest.remaining, run_id=name, checkpoints=checkpoints, rng=seed)
+    with of_option("--remaining", "For example 2M or '100 GPU-hours'."):
+        remaining = Budget.parse(rest.remaining)
+    planner = Planner(fits, rest.hardware(remaining), throughput=rest.speed())
+    answer = planner.replan(runs, remaining, run_id=name, checkpoints=checkpoints, rng=seed)
     commands, refused = (), None
     try:
         commands = answer.commands(rest.follow, str(rest.plan), rest.backend)

@@ -138,7 +138,15 @@ class Basis:
         return given
 
     def on_gpus_of(self, budget: Budget) -> Self:
-        """This planner on the GPUs that the budget names."""
+        """This planner on the GPUs that the budget names.
+
+        Raises:
+            PlanError: the hardware has another number.
+            SpecError: the speed is that of another number, and nothing says how it grows.
+        """
+        speed, counts = self.throughput, self.hardware.gpu_counts if "gpus" in self.hardware.model_fields_set else ()
+        if speed is not None and speed.rollouts_per_second is not None and counts and speed.gpus not in counts:
+            speed.at_gpus(counts[0])
         if budget.gpus is None or self.hardware.gpu_counts == (budget.gpus,):
             return self
         if "gpus" in self.hardware.model_fields_set:

@@ -28,10 +28,15 @@ def days(hours: float) -> str:
 
 def budget_option(budget: Budget) -> str:
     """`--budget` with the amount, quoted for a shell, and `--spent` for each part of it that is spent."""
+    spent = (f"--spent {purpose}={amount:.12g}" for purpose, amount in (budget.spent or {}).items())
+    return " ".join([f"--budget {_typed(budget, budget.amount)}", *spent])
+
+
+def _typed(budget: Budget, amount: float) -> str:
+    """An amount in the unit of a budget as it is typed, quoted for a shell."""
     unit = {"rollouts": "", "gpu_hours": " GPU-hours"}.get(budget.unit, f" {budget.unit}")
     gpus = "" if budget.gpus is None else f" on {counted(budget.gpus, 'GPU')}"
-    spent = (f"--spent {purpose}={amount:.12g}" for purpose, amount in (budget.spent or {}).items())
-    return " ".join([f"--budget {quote(f'{budget.amount:.12g}{unit}{gpus}')}", *spent])
+    return quote(f"{amount:.12g}{unit}{gpus}")
 
 
 def bounds_words(measured: Fits | Audit | None) -> list[str]:
@@ -41,12 +46,14 @@ def bounds_words(measured: Fits | Audit | None) -> list[str]:
     return ["--bounds {:.10g} {:.10g}".format(*measured.bounds)]
 
 
-def speed_options(plan: Plan) -> list[str]:
+def speed_options(plan: Plan, *, deadline: bool = True) -> list[str]:
     """Options that say how fast and dear the plan's GPUs are, and its deadline; none where its budget needs none."""
-    speed, budget, hours = plan.throughput, plan.budget, plan.budget.deadline_hours
+    speed, budget = plan.throughput, plan.budget
+    hours = budget.deadline_hours if deadline else None
     if speed is None or (budget.unit == "rollouts" and hours is None):
         return []
-    timed = ("rollouts_per_second", "step_overhead_seconds", "usd_per_gpu_hour", "gpus") if budget.timed else ()
+    timed = budget.unit in ("gpu_hours", "usd") or hours is not None
+    timed = ("rollouts_per_second", "step_overhead_seconds", "usd_per_gpu_hour", "gpus") if timed else ()
     given = {name: getattr(speed, name) for name in ("tokens_per_rollout", *timed)}
     options = [f"--{name.replace('_', '-')} {value:.6g}" for name, value in given.items() if value is not None]
     return [*options, *([] if hours is None else [f"--deadline {hours:.6g}h"])]
@@ -83,7 +90,10 @@ def going_on(plan: Plan) -> str:
         return ""
     limit = plan.hardware.max_rollouts_per_batch
     cap = "" if limit is None else f" --max-rollouts-per-batch {limit}"
-    return f"isocompute forecast RUNS --run {quote(gain.run_to_go_on)} --remaining {plan.rollouts}{cap}"
+    cost = plan.cost if plan.budget.unit == "rollouts" else float(f"{plan.cost:.6g}")
+    remaining, speed = _typed(plan.budget, cost), speed_options(plan, deadline=False)
+    words = [f"isocompute forecast RUNS --run {quote(gain.run_to_go_on)} --remaining {remaining}{cap}", *speed]
+    return " ".join(words)
 
 
 def reward_test(plan: Plan) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from isocompute_sdk.cli.shared import options as opt
@@ -56,8 +57,66 @@ class BorrowedOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetOptions:
-    """Budget, constraints, recipe and speed, as typed on the command line."""
+class SpeedOptions:
+    """Hardware and its speed, as typed on the command line."""
+
+    max_rollouts_per_batch: Annotated[
+        int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max, e.g. 16k.", _HARDWARE)
+    ] = None
+    gpus: Annotated[
+        str | None,
+        opt.option("Number of GPUs; divides every batch. From several (8,16,32) the plan chooses.", _HARDWARE),
+    ] = None
+    step_overhead_seconds: Annotated[
+        float | None,
+        opt.quantity("--step-overhead-seconds", "Further seconds per step; 0 by default.", _UNITS, least=0),
+    ] = None
+    rollouts_per_second: Annotated[
+        float | None, opt.quantity("--rollouts-per-second", "Rollouts per second, sampling and training.", _UNITS)
+    ] = None
+    tokens_per_rollout: Annotated[
+        float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout, at the start.", _UNITS)
+    ] = None
+    usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
+    gpu_exponent: Annotated[float | None, opt.option("Speed grows as GPUs to this power; 1 is ideal.", _UNITS)] = None
+    throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
+
+    def words(self) -> list[str]:
+        """These options as they are typed, quoted for a shell."""
+        values = {one.name: getattr(self, one.name) for one in fields(SpeedOptions)}
+        given = {name: value for name, value in values.items() if value is not None}
+        return [f"--{name.replace('_', '-')} {quote(str(value))}" for name, value in given.items()]
+
+    def hardware(self, budget: Budget | None) -> Hardware:
+        """Batch limit and GPUs as typed, those that a budget names among them."""
+        from isocompute_sdk.specs import Hardware
+
+        gpus = {} if self.gpus is None else {"gpus": [part.strip() for part in self.gpus.split(",")]}
+        if budget is not None and budget.gpus is not None:
+            gpus = gpus or {"gpus": [budget.gpus]}
+        return Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, **gpus})
+
+    def speed(self) -> Throughput | None:
+        """The throughput of --throughput, changed by single options, or made of them; None without any."""
+        from isocompute_sdk.specs import Throughput, load_spec
+
+        names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
+        given = {name: getattr(self, name) for name in (*names, "gpu_exponent") if getattr(self, name) is not None}
+        if self.throughput is not None:
+            return load_spec(self.throughput, Throughput).replace(**given)
+        if not given:
+            return None
+        if "step_overhead_seconds" in given and "rollouts_per_second" not in given:
+            raise SpecError(
+                "--step-overhead-seconds without --rollouts-per-second; accepted: both of these, or --throughput FILE",
+                "Give both, or measure the speed: isocompute doctor LOGS --speed --gpus N.",
+            )
+        return Throughput.model_validate(given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions(SpeedOptions):
+    """The same with budget, constraints and recipe."""
 
     budget: Annotated[
         str | None, opt.option("The budget: 3M (rollouts), '500 GPU-hours on 8xH100', '2B tokens', '$2000'.")
@@ -85,13 +144,6 @@ class BudgetOptions:
         "worthwhile"
     )
     any_group_size: Annotated[bool, opt.option("Allow n other than powers of two.", _FIX, "--any-group-size")] = False
-    max_rollouts_per_batch: Annotated[
-        int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max, e.g. 16k.", _HARDWARE)
-    ] = None
-    gpus: Annotated[
-        str | None,
-        opt.option("Number of GPUs; divides every batch. From several (8,16,32) the plan chooses.", _HARDWARE),
-    ] = None
     recipe: Annotated[
         str | None,
         opt.option("Preset easy, hard or mixture, or a YAML file. The rest comes from the runs.", _HARDWARE),
@@ -104,19 +156,6 @@ class BudgetOptions:
             "--recipe-value",
         ),
     ] = None
-    step_overhead_seconds: Annotated[
-        float | None,
-        opt.quantity("--step-overhead-seconds", "Further seconds per step; 0 by default.", _UNITS, least=0),
-    ] = None
-    rollouts_per_second: Annotated[
-        float | None, opt.quantity("--rollouts-per-second", "Rollouts per second, sampling and training.", _UNITS)
-    ] = None
-    tokens_per_rollout: Annotated[
-        float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout, at the start.", _UNITS)
-    ] = None
-    usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
-    gpu_exponent: Annotated[float | None, opt.option("Speed grows as GPUs to this power; 1 is ideal.", _UNITS)] = None
-    throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
     evaluation: Annotated[str | None, opt.option("Evaluation to pay for: problems x samples, e.g. 300x4.", _UNITS)] = (
         None
     )
@@ -139,10 +178,10 @@ class BudgetOptions:
         from isocompute_sdk.specs import Budget
 
         assert self.budget is not None, "checked before"
-        with _of_option("--budget", "For example 3M, '500 GPU-hours on 8xH100', '2B tokens' or '$2000'."):
+        with of_option("--budget", "For example 3M, '500 GPU-hours on 8xH100', '2B tokens' or '$2000'."):
             budget = Budget.parse(self.budget)
         if self.deadline is not None:
-            with _of_option("--deadline", "For example 36, '3 days', Friday or 2026-12-04."):
+            with of_option("--deadline", "For example 36, '3 days', Friday or 2026-12-04."):
                 budget = budget.replace(deadline_hours=self.deadline)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
@@ -178,14 +217,14 @@ class BudgetOptions:
         """Arguments of `Planner` besides the fits."""
         from isocompute_sdk.specs import Evaluation
 
-        hardware, evaluation = self._hardware(), None
+        evaluation = None
         if self.evaluation is not None:
             problems, _, samples = self.evaluation.partition("x")
             evaluation = Evaluation.model_validate({"n_problems": problems.strip(), "samples": samples.strip()})
         return {
-            "hardware": hardware,
+            "hardware": self.hardware(None if self.budget is None else self.amount()),
             "recipe": _recipe(self.recipe, opt.assignments(self.recipe_value, "--recipe-value")),
-            "throughput": self._throughput(hardware),
+            "throughput": self.speed(),
             "evaluation": evaluation,
             "model": self.model,
             "allow_other_model": self.allow_other_model,
@@ -201,35 +240,6 @@ class BudgetOptions:
         found = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(_PLAIN, name)}
         found |= {} if self.beyond_grid == _PLAIN.beyond_grid else {"beyond_grid": scalar(self.beyond_grid)}
         return found | ({"powers_of_two": False} if self.any_group_size else {})
-
-    def _hardware(self) -> Hardware:
-        from isocompute_sdk.specs import Hardware
-
-        gpus = {} if self.gpus is None else {"gpus": [part.strip() for part in self.gpus.split(",")]}
-        if self.budget is not None and (named := self.amount().gpus) is not None:
-            gpus = gpus or {"gpus": [named]}
-        return Hardware.model_validate({"max_rollouts_per_batch": self.max_rollouts_per_batch, **gpus})
-
-    def _throughput(self, hardware: Hardware) -> Throughput | None:
-        """The throughput of --throughput, changed by single options, or made of them; None without any."""
-        from isocompute_sdk.specs import Throughput, load_spec
-
-        names = ("step_overhead_seconds", "rollouts_per_second", "tokens_per_rollout", "usd_per_gpu_hour")
-        given = {name: getattr(self, name) for name in (*names, "gpu_exponent") if getattr(self, name) is not None}
-        if self.throughput is not None:
-            speed = load_spec(self.throughput, Throughput).replace(**given)
-            others = hardware.gpu_counts if "gpus" in hardware.model_fields_set else ()
-            if others and speed.gpus not in others and speed.rollouts_per_second is not None:
-                speed.at_gpus(others[0])  # Raises if nothing says how fast so many are.
-            return speed
-        if not given:
-            return None
-        if "step_overhead_seconds" in given and "rollouts_per_second" not in given:
-            raise SpecError(
-                "--step-overhead-seconds without --rollouts-per-second; accepted: both of these, or --throughput FILE",
-                "Give both, or measure the speed: isocompute doctor LOGS --speed --gpus N.",
-            )
-        return Throughput.model_validate(given)
 
 
 _PLAIN = BudgetOptions()
@@ -334,7 +344,7 @@ class PlanningOptions(BudgetOptions):
 
 
 @contextmanager
-def _of_option(option: str, example: str) -> Generator[None]:
+def of_option(option: str, example: str) -> Generator[None]:
     """Errors about a value as those of the option that it was typed for, and not of a class."""
     try:
         yield

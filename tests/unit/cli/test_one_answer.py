@@ -137,6 +137,19 @@ def test_what_to_do_with_the_rest_follows_the_forecast_of_the_run(isocompute: Co
             assert advice["follow"] != "go-on"
 
 
+def test_a_new_run_for_hours_that_are_left_is_the_plan_for_them(isocompute: Command, repository: Path) -> None:
+    runs, speed = str(repository / "docs" / "examples" / "runs.csv"), ("--rollouts-per-second", "20", "--gpus", "8")
+    told = ("--step-overhead-seconds", "1", *speed)
+    plan = json.loads(ok(isocompute("allocate", runs, "--budget", "100 GPU-hours", *told, "--json")).stdout)
+    rest = ("--run", "run-n8", "--remaining", "100 GPU-hours", *told)
+    advice = json.loads(ok(isocompute("forecast", runs, *rest, "--json")).stdout)
+    (new,) = (option for option in advice["options"] if option["name"] == "new-run")
+    names = ("group_size", "problems_per_batch", "update_steps", "rollouts")
+    assert [new[name] for name in names] == [plan[name] for name in names]
+    assert isocompute("forecast", runs, *rest[:4]).returncode == 1
+    assert isocompute("forecast", runs, "--gpus", "8").returncode == 1
+
+
 def test_runs_that_together_do_not_rise_are_told_so_by_every_command(isocompute: Command, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     columns: dict[str, list[Any]] = {"n": [], "bp": [], "step": [], "avg@4": []}

@@ -102,17 +102,17 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    speed = Throughput(
-        step_overhead_seconds=draw(st.floats(0, 200)),
-        rollouts_per_second=draw(st.floats(1, 2000)),
-        tokens_per_rollout=draw(st.floats(50, 5000)),
-        gpus=draw(st.integers(1, 64)),
-        usd_per_gpu_hour=draw(st.floats(0.5, 8)),
-    )
     machine = Hardware(
         max_rollouts_per_batch=draw(st.one_of(st.none(), st.none(), st.integers(512, 65_536))),
         gpus=draw(st.one_of(st.sampled_from([1, 4, 8, 16]), st.integers(1, 24), st.just((4, 6)))),
         divisible_by=draw(st.one_of(st.none(), st.none(), st.none(), st.integers(1, 100))),
+    )
+    speed = Throughput(
+        step_overhead_seconds=draw(st.floats(0, 200)),
+        rollouts_per_second=draw(st.floats(1, 2000)),
+        tokens_per_rollout=draw(st.floats(50, 5000)),
+        gpus=draw(st.sampled_from(machine.gpu_counts)),
+        usd_per_gpu_hour=draw(st.floats(0.5, 8)),
     )
     preset = draw(st.sampled_from(["easy", "hard", "mixture"]))
     # The floor is given: otherwise a plan takes B_p among those that were run.

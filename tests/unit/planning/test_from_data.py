@@ -147,7 +147,7 @@ def test_a_second_metric_without_a_law_does_not_stop_the_first(fitted: Fits) -> 
 def test_the_smallest_budget_printed_is_one_that_works(fitted: Fits) -> None:
     import re
 
-    for machine, budget in ((Hardware(), 1000), (Hardware(gpus=7), 1000)):
+    for machine, budget in ((Hardware(), 1000), (Hardware(divisible_by=7), 1000)):
         with pytest.raises(PlanError) as caught:
             Planner(fitted, machine, throughput=SPEED).allocate(budget)
         assert caught.value.hint is not None

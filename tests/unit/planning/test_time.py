@@ -120,7 +120,9 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
         planner.compare((64, 64), "300k", equal="time")
     with pytest.raises(iso.PlanError, match="only at 64 rollouts"):
         planner.compare((64, 64), late.budget)
-    one = Planner(fits, Hardware(gpus=1), RECIPE, SLOW.replace(gpu_exponent=None)).allocate(Budget(gpu_hours=30))
+    one = Planner(fits, Hardware(gpus=1), RECIPE, SLOW.replace(gpus=1, gpu_exponent=None)).allocate(
+        Budget(gpu_hours=30)
+    )
     assert not any("1 GPUs" in note.message for note in one.notes)
 
 
@@ -145,12 +147,14 @@ def test_a_budget_on_other_gpus_than_were_timed_needs_to_know_how_speed_grows(fi
 def test_what_is_not_known_of_the_speed_is_said(fits: Fits) -> None:
     for rollouts in (100, 10**9):
         seen = Measurement(rollouts_per_batch=(16, 64), runs=3, steps=30, rollouts=rollouts)
-        plan = Planner(fits, Hardware(gpus=16), RECIPE, SLOW.replace(measured=seen, gpu_exponent=None)).allocate(
-            Budget(gpu_hours=30), spend="all"
-        )
+        speed = SLOW.replace(measured=seen, gpu_exponent=None)
+        plan = Planner(fits, Hardware(gpus=8), RECIPE, speed).allocate(Budget(gpu_hours=30), spend="all")
         (note,) = (one for one in plan.notes if one.code == "throughput-extrapolated" and "lengths" in one.data)
         assert note.data["lengths"] == (rollouts < plan.rollouts / 100)
         assert plan.gpus == 8
+        for budget in (Budget(gpu_hours=30), Budget(300_000)):
+            with pytest.raises(iso.SpecError, match="not for 16"):
+                Planner(fits, Hardware(gpus=16), RECIPE, speed).allocate(budget)
 
 
 @given(st.integers(1, 1000), st.integers(1, 10**5), st.floats(1e-3, 1e5), st.floats(1e-3, 1e5), st.floats(0.001, 1.0))
