@@ -170,6 +170,16 @@ def _likely(
     return renamed, values
 
 
+_BATCHES = re.compile(r"b|bsz?|batch|.*batch_?size", re.IGNORECASE)
+"""Names that some use for B_p and some for n B_p."""
+
+
+def _grows_with(batches: pl.Series, sizes: pl.Series) -> bool:
+    """Whether a column is n times one number, for several n: then it counts rollouts."""
+    batch, n = numbers_in(batches), numbers_in(sizes)
+    return n.n_unique() > 1 and (batch / n).n_unique() == 1
+
+
 def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None:
     """Raise on columns that a table cannot do without, with the options that would give what is unknown.
 
@@ -186,6 +196,12 @@ def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None
     # A count of rollouts would do without B_p.
     absent = [name for name in ("group_size", "rollouts") if name in needed] or needed
     renamed, values = _likely([name for name in _WANTED if name in unknown], others, batch)
+    sized_by = [
+        theirs for theirs, ours in renamed.items() if ours == "problems_per_batch" and _BATCHES.fullmatch(theirs)
+    ]
+    for column in sized_by:
+        if "group_size" in named.known and _grows_with(others[column], named.known["group_size"]):
+            renamed[column] = schema.BATCH.name
     step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
     sizes = sizes_of_runs(named.known, others, step) if "group_size" in values else []
     if len(sizes) == 1:
@@ -219,6 +235,11 @@ def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None
         collect = schema.PROPOSE if stepped else "add a column group_size, with the n of each run"
         suggests = f"To confirm what the names suggest ({listed(named_sizes, 3)}), {collect}."
         in_shell = suggests if named_sizes else f"{in_shell[:-1]} if all runs share it, or {collect}."
+    if sized_by:
+        both = ("problems_per_batch", schema.BATCH.name)
+        counted = dict(zip(both, ("only problems", "all rollouts, n x B_p"), strict=True))
+        (other,) = {*both} - {renamed[sized_by[0]]}
+        in_shell += f" If {sized_by[0]} counts {counted[other]}: --rename {quote(f'{sized_by[0]}={other}')}."
     if len(sizes) > 1 and sized:
         in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size in place of --set group_size=N."
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):

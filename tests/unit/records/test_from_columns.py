@@ -258,6 +258,21 @@ def test_a_batch_in_rollouts_gives_the_problems() -> None:
         iso.RunSet.from_columns({**table, "rollouts_per_batch": [65] * 6})
 
 
+@pytest.mark.parametrize("counts_rollouts", [False, True])
+def test_a_batch_size_is_offered_as_what_it_counts_and_the_other_is_named(*, counts_rollouts: bool) -> None:
+    table = {name: values for name, values in TABLE.items() if name != "prompts_per_step"}
+    batch = [16 * n if counts_rollouts else 16 for n in TABLE["num_generations"]]
+    with pytest.raises(RecordError) as caught:
+        iso.RunSet.from_columns({**table, "batch_size": batch})
+    (option,) = caught.value.options
+    ours, other = ("rollouts_per_batch", "problems_per_batch")[:: 1 if counts_rollouts else -1]
+    assert option == f"--rename batch_size={ours}"
+    assert f"--rename batch_size={other}" in (caught.value.shell_hint or "")
+    assert iso.RunSet.from_columns(
+        {**table, "batch_size": batch}, rename={"batch_size": ours}
+    ) == iso.RunSet.from_columns(TABLE)
+
+
 def test_a_batch_that_may_count_rollouts_is_read_with_a_warning() -> None:
     table = {name if name != "prompts_per_step" else "train_batch_size": values for name, values in TABLE.items()}
     (note,) = iso.RunSet.from_columns(table).notes
