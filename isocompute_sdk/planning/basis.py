@@ -11,6 +11,7 @@ from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
+from isocompute_sdk.records.comparable import values_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.base import holds_login
 
@@ -36,7 +37,7 @@ class Basis:
     ) -> None:
         _check_kinds(fits, hardware, recipe, throughput, evaluation, model)
         self.others = dict(list(fits.items())[1:]) if isinstance(fits, FitsSet) else {}
-        self.fits = fits.first if isinstance(fits, FitsSet) else fits
+        self.fits = _of_commonest_set(fits.first if isinstance(fits, FitsSet) else fits)
         self.hardware = hardware if hardware is not None else Hardware()
         hard = self.fits.source is not None and "hard" in self.fits.source
         self.inheritance = inherit(self.fits, recipe, Recipe(based_on="hard") if hard else Recipe())
@@ -187,6 +188,12 @@ class Basis:
         planner = self.with_fits(adapted(self.fits))
         planner.others = {metric: adapted(fits) for metric, fits in self.others.items()}
         return planner
+
+
+def _of_commonest_set(fits: Fits) -> Fits:
+    """Fits of runs of several D predict for that of the most runs, until another is asked for."""
+    sets = () if fits.surface is None or fits.surface.n_problems is not None else values_of(fits.settings, "n_problems")
+    return fits.for_problem_set(int(sets[0])) if len(sets) > 1 else fits
 
 
 def _check_kinds(fits: object, *others: object) -> None:

@@ -411,6 +411,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ),
         ("learning rate", learning_rate(plan)),
         *([("assumed", f"{values}; to change: {yours}")] if values else []),
+        *([("problem set", sets)] if (sets := _problem_sets(plan)) else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
@@ -541,6 +542,14 @@ def describe(alternative: Alternative) -> str:
     # The difference of the rewards as shown.
     lost = "" if loss is None else f" ({round(reward, 3) - round(reward + loss, 3):+.3f})"
     return f"{text}: {reward:.3f}{lost}"
+
+
+def _problem_sets(plan: Plan) -> str:
+    """For how many training problems the plan is, where its runs had several numbers of them."""
+    sets = next((row.runs for row in plan.settings if row.name == "n_problems"), ())
+    if plan.n_problems is None or len(sets) < 2:
+        return ""
+    return f"{plan.n_problems:,} training problems; the runs had {shown(sets)}: --n-problems D (n_problems=)"
 
 
 def _cost(plan: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -180,6 +180,23 @@ def test_no_batch_holds_more_problems_than_there_are(make_runs: Make, n_problems
         assert plan.problems_per_batch <= n_problems
         assert plan.next_runs is not None
         assert all(run.problems_per_batch <= n_problems for run in plan.next_runs.runs)
+
+
+def test_a_plan_of_runs_on_problem_sets_of_several_sizes_is_for_one_of_them_and_says_which(make_runs: Make) -> None:
+    def on(n_problems: int, levels: Sequence[tuple[int, int]]) -> iso.RunSet:
+        best = 8 if n_problems == 500 else 128
+        gain = lambda n, _, c: 0.3 + (0.3 - 0.04 * abs(np.log2(n / best))) * -float(np.expm1(-c / 1e5))  # noqa: E731
+        runs = make_runs(gain, levels, n_problems=n_problems).to_polars()
+        return iso.RunSet.from_columns(runs.with_columns(run_id=runs["run_id"] + f"-{n_problems}"))
+
+    runs = on(6000, [(8, 32), (32, 32), (128, 32)]).concat(on(500, [(8, 32), (128, 32)]))
+    planner = Planner(iso.fit(runs, draws=20))
+    plan = planner.allocate("1M")
+    assert plan.n_problems == 6000
+    assert "6,000 training problems; the runs had 6,000, 500" in plan.summary()
+    asked = [planner.allocate("1M", n_problems=size) for size in (6000, 500)]
+    assert [one.group_size for one in asked] == [plan.group_size, asked[1].group_size]
+    assert asked[0].predicted_reward == plan.predicted_reward != asked[1].predicted_reward
 
 
 SEEDS = few(range(60), 1)
