@@ -167,7 +167,8 @@ def collect(
         )
     names = [*found.columns, *dict.fromkeys(tag for run in found.logs.values() for tag in run.log.tags)]
     if names:
-        refuse_unknown_names([*options.rename, *options.ignore], names)
+        refuse_unknown_names([*options.rename], [*names, *found.metrics])
+        refuse_unknown_names(options.ignore, names)
     return found
 
 
@@ -222,6 +223,8 @@ class Collection:
     """About what was not looked at."""
     columns: dict[str, None] = field(default_factory=dict[str, None])
     """Columns of the tables, as they are written."""
+    metrics: dict[str, None] = field(default_factory=dict[str, None])
+    """Metrics that tables name in a column of their own."""
     unread: Counter[str] = field(default_factory=Counter[str])
     """Ending -> files that were not looked at and may hold measurements, if `ask` is set."""
     rowless: int = 0
@@ -359,6 +362,7 @@ class Collection:
         """Add a table; it is read as a log if its names are those of a framework or of W&B, or if `runs=` is given."""
         names, options = tuple(table.raw.columns), self.options
         self.columns |= dict.fromkeys(names)
+        table = self._with_metrics_renamed(table)
         ignore = tuple(name for name in options.ignore if name in names)
         rename = {name: new for name, new in options.rename.items() if name in names}
         as_log = bool(options.runs) and not table.journal
@@ -370,6 +374,17 @@ class Collection:
             internal = wandb_tables.OWN
             ignore = ignore if as_log or internal not in names or internal in ignore else (*ignore, internal)
         self.loaded.append(replace(table, ignore=ignore, rename=rename, as_log=as_log))
+
+    def _with_metrics_renamed(self, table: _Loaded) -> _Loaded:
+        """A table of one metric per row with those metrics renamed whose new names were asked for."""
+        columns, rename = dict(table.raw.columns), self.options.rename
+        own = next((name for name in columns if canonical(rename.get(name, name)) == "metric"), None)
+        if own is None or not rename:
+            return table
+        metrics = to_series(own, columns[own])
+        self.metrics |= dict.fromkeys(map(str, metrics.drop_nulls().unique()))
+        columns[own] = metrics.replace({name: new for name, new in rename.items() if name in self.metrics})
+        return replace(table, raw=replace(table.raw, columns=columns))
 
     def build(self) -> None:
         """Turn the tables that were loaded into rows, or into logs."""

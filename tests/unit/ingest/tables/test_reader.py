@@ -160,3 +160,11 @@ def test_a_plain_table_loads_no_log_format_and_no_backend(tmp_path: Path):
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not [name for name in loaded if name.startswith(("isocompute_sdk.ingest.f", "isocompute_sdk.ingest.stores"))]
     assert not [name for name in loaded if re.fullmatch(r"isocompute_(?!sdk).*", name)]
+
+
+def test_a_metric_that_a_table_names_in_its_rows_is_renamed_like_a_column(tmp_path: Path) -> None:
+    (tmp_path / "long.csv").write_text("run,n,bp,step,metric,value\na,8,4,0,eval/acc,0.1\na,8,4,9,eval/acc,0.2\n")
+    (tmp_path / "wide.csv").write_text("run,n,bp,step,avg@4\nb,4,4,0,0.1\nb,4,4,9,0.3\n")
+    assert RunSet.read(tmp_path, rename={"eval/acc": "avg@4"}).metrics == ("avg@4",)
+    with pytest.raises(RecordError, match="eval/acd"):
+        RunSet.read(tmp_path, rename={"eval/acd": "avg@4"})
