@@ -37,24 +37,20 @@ import polars as pl
 
 import isocompute_sdk as iso
 from isocompute_sdk.errors import IsoComputeError
-from isocompute_sdk.fitting.fit_parts import SurfacePoints
-from isocompute_sdk.fitting.surface.data import PreparedRun, SurfaceRun, prepare
-from isocompute_sdk.fitting.surface.passport import passport
+from isocompute_sdk.fitting.surface.data import SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.posterior import fit_surface
-from isocompute_sdk.fitting.surface.surface import Surface, surface_curves
-from isocompute_sdk.records import RunSet
+from isocompute_sdk.fitting.surface.surface import Surface
 from isocompute_simulator.families import FAMILIES, PROCESSES, draw_design, draw_process, draw_truth
 from isocompute_simulator.observation import Noise, draw_noise
 from isocompute_simulator.scenario import logged_run
 from isocompute_simulator.truth import Task
 
-TUNING_SEEDS, TEST_SEED = (30_001, 41_001), 95_001
-"""Scenarios on which constants of the designer may be chosen, and scenarios for reported numbers."""
+TEST_SEED = 95_001
+"""Scenarios for reported numbers."""
 ALL_FAMILIES = (*FAMILIES, *PROCESSES)
 DESIGNED_RATIOS = (3.0, 10.0)
 RATIOS = (3.0, 10.0, 30.0, 100.0)
 SIZES = (4, 2048)
-METRIC = "avg@4"
 MIN_UPDATE_STEPS = 5
 EVALUATIONS = 24
 PILOT_FACTOR = (1.0, 6.0)
@@ -63,7 +59,6 @@ FOUR = (8, 32, 128, 512)
 EIGHT = (4, 8, 16, 32, 64, 128, 256, 512)
 DRAWS = 150
 
-Array = npt.NDArray[np.float64]
 Cell = tuple[int, int, int]
 """n, B_p, seed."""
 
@@ -82,9 +77,7 @@ class World:
     pilot: float
     """Rollouts that every design spends."""
     reward_range: float = field(init=False)
-    surfaces: dict[frozenset[tuple[Cell, int]], tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]] = field(
-        init=False, default_factory=dict[Any, Any]
-    )
+    surfaces: dict[frozenset[tuple[Cell, int]], Surface] = field(init=False, default_factory=dict[Any, Any])
     """Fits of this task by the runs behind them: designs that have made the same runs share their fit."""
 
     def __post_init__(self) -> None:
@@ -110,11 +103,6 @@ class World:
     def best(self, target: float) -> float:
         """Best true reward at a target."""
         return float(self.truth.best(target, self.sizes(target), self.floor).max())
-
-    def regret(self, target: float, n: int, bp: int | None = None) -> float:
-        """Regret of a choice."""
-        reward = float(self.truth.best(target, n, self.floor if bp is None else bp))
-        return max(self.best(target) - reward, 0.0) / self.reward_range
 
     def measure(self, cell: Cell, steps: int) -> dict[str, list[Any]]:
         """One run as logged; its luck depends on the cell alone, whoever makes it and however long."""
@@ -142,22 +130,9 @@ class Pilot:
         """Rollouts spent."""
         return float(sum(n * bp * steps for (n, bp, _), steps in self.steps.items()))
 
-    @property
-    def left(self) -> float:
-        """Rollouts left."""
-        return self.world.pilot - self.cost
-
     def continued(self, n: int) -> float:
         """Rollouts of the longest run from whose end a plan with this n at the floor of B_p goes on."""
         return max((n * m * bp for (k, bp, _), m in self.steps.items() if (k, bp) == (n, self.world.floor)), default=0)
-
-    def runs(self) -> RunSet:
-        """Everything measured."""
-        columns: dict[str, list[Any]] = {}
-        for cell in sorted(self.steps):
-            for name, values in self.world.measure(cell, self.steps[cell]).items():
-                columns.setdefault(name, []).extend(values)
-        return RunSet.from_columns(columns, metric=METRIC, model="simulation", algorithm="simulation")
 
     def present(self, cell: Cell) -> float:
         """Mean of the last quarter of a run's evaluations."""
@@ -221,7 +196,7 @@ def designed(world: World, ratio: float) -> Pilot:
     return pilot
 
 
-def surface_of(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]:
+def surface_of(pilot: Pilot) -> Surface:
     """The surface of `fit(...)`; laws and backtest, which decide nothing here, would take most of the time."""
     known, key = pilot.world.surfaces, frozenset(pilot.steps.items())
     if key not in known:
@@ -229,7 +204,7 @@ def surface_of(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedR
     return known[key]
 
 
-def _fit(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ...]]:
+def _fit(pilot: Pilot) -> Surface:
     runs: list[SurfaceRun] = []
     for cell in sorted(pilot.steps):
         n, bp, _ = cell
@@ -237,23 +212,7 @@ def _fit(pilot: Pilot) -> tuple[Surface, list[SurfaceRun], tuple[PreparedRun, ..
         compute = np.array(logged["step"], dtype=float) * n * bp
         runs.append(SurfaceRun(logged["run_id"][0], n, bp, compute, np.array(logged["value"], dtype=float)))
     runs.sort(key=lambda run: (run.group_size, run.problems_per_batch or 0, run.run_id))
-    prepared = prepare(runs)
-    return fit_surface(prepared, (0.0, 1.0), DRAWS, np.random.default_rng(0)), runs, prepared
-
-
-def fitted(pilot: Pilot) -> iso.Fits:
-    """The same as `Fits`, for the designer."""
-    surface, runs, prepared = surface_of(pilot)
-    curves = surface_curves(surface, runs)
-    return iso.Fits(
-        metric=METRIC,
-        method="surface",
-        curves=curves,
-        surface=surface,
-        surface_points=tuple(SurfacePoints(*key, one.compute_T, one.reward_T) for key, one in curves.items()),
-        passport=passport(surface, prepared, None),
-        runs=pilot.runs().to_dict(),
-    )
+    return fit_surface(prepare(runs), (0.0, 1.0), DRAWS, np.random.default_rng(0))
 
 
 FIXED: dict[str, Callable[[World], Pilot]] = {
@@ -269,7 +228,7 @@ def planned(world: World, pilot: Pilot, ratios: Iterable[float]) -> dict[float, 
 
     Each n spends what it would in a campaign: the budget, and the rollouts of the run that it continues.
     """
-    surface, _, _ = surface_of(pilot)
+    surface = surface_of(pilot)
     levels = sorted({n for n, _, _ in pilot.steps})
     top = levels[-1] * (2 if len(levels) > 1 else 1)
     sizes = [2**i for i in range(1, 31) if levels[0] <= 2**i <= top]
@@ -344,15 +303,11 @@ def examine(index: int, seed: int) -> list[dict[str, Any]]:
 def summarise(rows: Sequence[dict[str, Any]]) -> str:
     """Mean regrets by design and target, and paired differences of `designed` with 95 % intervals."""
     parts = [f"{len({row['scenario'] for row in rows})} scenarios", *_tables(rows, "regret")]
-    if all("fresh" in row for row in rows):
-        parts += ["", "plans that start from the base model", *_tables(rows, "fresh")]
-    return "\n".join(parts)
+    return "\n".join([*parts, "", "plans that start from the base model", *_tables(rows, "fresh")])
 
 
 def _tables(rows: Sequence[dict[str, Any]], measure: str) -> list[str]:
     """The tables of one measure."""
-    # Tables of earlier versions have rows of other questions.
-    rows = [row for row in rows if "regret" in row]
     designs = list(dict.fromkeys(row["design"] for row in rows))
     by = {(r["scenario"], r["design"], r["ratio"]): float(r[measure]) for r in rows}
     scenarios = sorted({r["scenario"] for r in rows})
@@ -390,7 +345,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     if path.suffix == ".parquet":
-        return [{k: v for k, v in row.items() if v is not None} for row in pl.read_parquet(path).to_dicts()]
+        return pl.read_parquet(path).to_dicts()
     rows: list[dict[str, Any]] = []
     for line in path.read_text().splitlines():
         try:
@@ -408,24 +363,16 @@ def write_table(rows: Sequence[dict[str, Any]], path: Path) -> None:
     table.sort("scenario", maintain_order=True).write_parquet(path, compression="zstd", compression_level=19)
 
 
-def scenario_parser(about: str | None, output: str) -> argparse.ArgumentParser:
-    """The arguments that `carry_out` takes."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run scenarios and append them to a file, or print what files hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenarios", type=int, default=60)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=TEST_SEED)
-    parser.add_argument("--output", type=Path, default=Path(output))
+    parser.add_argument("--output", type=Path, default=Path("pilot_results.jsonl"))
     parser.add_argument("--summary", type=Path, nargs="+")
     parser.add_argument("--table", type=Path, help="with --summary: write the rows here (Parquet)")
-    return parser
-
-
-def carry_out(
-    given: argparse.Namespace,
-    examine: Callable[[int, int], list[dict[str, Any]]],
-    summarise: Callable[[list[dict[str, Any]]], str],
-) -> int:
-    """Run scenarios and append them to a file, or print what a file holds."""
+    given = parser.parse_args(arguments)
     if given.summary:
         rows = [row for path in given.summary for row in read(path)]
         if given.table:
@@ -443,11 +390,6 @@ def carry_out(
             os.fsync(out.fileno())
     print(summarise(read(given.output)))
     return 0
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare pilots on scenarios."""
-    return carry_out(scenario_parser(__doc__, "pilot_results.jsonl").parse_args(arguments), examine, summarise)
 
 
 if __name__ == "__main__":

@@ -98,14 +98,6 @@ def start(arguments: list[str], cwd: Path, root: Path = ROOT) -> str:
     return done.stdout
 
 
-def train(task: Path, folder: Path) -> list[dict[str, Any]]:
-    """Train a prepared run in a process of its own; returns its journal."""
-    from isocompute_sdk.run_folders import journal_records
-
-    start(["-m", "isocompute_torch.train", str(folder)], task)
-    return journal_records.read(folder / "metrics.jsonl")
-
-
 def _without_end(model: Path) -> None:
     """Make another token the end, one that the model cannot give."""
     from transformers import AutoTokenizer
