@@ -37,9 +37,9 @@ from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import read_console
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
-from isocompute_sdk.run_folders.store import LOG_FILE
+from isocompute_sdk.run_folders.store import LOG_FILE, REQUEST_FILE
 from isocompute_sdk.specs import RunSpec
-from isocompute_sdk.training.framework import REQUEST, request_document
+from isocompute_sdk.training.framework import request_document
 from isocompute_sdk.training.payload.run_files import STARTED
 
 REQUEST_DOCUMENT = request_document("openrlhf")
@@ -47,7 +47,7 @@ REQUEST_DOCUMENT = request_document("openrlhf")
 
 def read_inputs(folder: Path) -> tuple[RunSpec, int | None]:
     """The run of a folder that the launch script wrote, and its problems, None before they are counted."""
-    path = folder / REQUEST
+    path = folder / REQUEST_FILE
     try:
         request = REQUEST_DOCUMENT.load(path)
         record = folder / STARTED

@@ -45,7 +45,6 @@ class SimulatorOptions(Spec):
 
 
 RUN_FILE = "simulation.json"
-METRICS_FILE = "metrics.jsonl"
 REQUEST = Document("simulation-run", 1, RunSpec, signed=False)
 """Content of simulation.json, as the launch script writes it."""
 

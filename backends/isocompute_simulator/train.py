@@ -19,7 +19,8 @@ import numpy as np
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.run_folders.run_journal import record
-from isocompute_simulator.configuration import METRICS_FILE, Configuration, load_configuration
+from isocompute_sdk.run_folders.store import METRICS_FILE
+from isocompute_simulator.configuration import Configuration, load_configuration
 from isocompute_simulator.families import PROCESSES, draw_process, draw_truth, typical_design
 from isocompute_simulator.observation import Clock, Noise, draw_noise, measured_curve
 from isocompute_simulator.truth import Task

@@ -10,8 +10,10 @@ from typing import Literal
 import torch
 
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
+from isocompute_sdk.training.backend import files_by_name
 from isocompute_sdk.training.payload.problem_files import Problem
-from isocompute_torch.configuration import VALIDATION, Configuration, InputError, chosen_sampler, fallback
+from isocompute_torch.configuration import Configuration, InputError, chosen_sampler, fallback
 from isocompute_torch.learner import Learner
 from isocompute_torch.loop import Parts, PromptSet
 from isocompute_torch.memory import Sizing, checkpoints, keep_freed_memory, memory_of, size_run
@@ -41,8 +43,8 @@ def load_problems(configuration: Configuration) -> dict[str, list[Problem]]:
         return read_problems(path, prompt_key=data.prompt_key, answer_key=data.answer_key)
 
     train = read(data.train)
-    sets = {"train": train, VALIDATION: read(data.validation)[: plan.n_problems]}
-    for name, path in configuration.options.evaluation_files().items():
+    sets = {"train": train, DEFAULT_EVAL_SET: read(data.validation)[: plan.n_problems]}
+    for name, path in files_by_name(configuration.options.eval_sets).items():
         sets[name] = read(path)[: plan.n_problems]
     if configuration.options.probe_problems:
         sets["train_probe"] = probe_subset(train, configuration.options.probe_problems)

@@ -18,11 +18,11 @@ from pydantic import AfterValidator
 
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.notes import Note
-from isocompute_sdk.run_folders.store import RUNNER_SPEC
+from isocompute_sdk.run_folders.store import METRICS_FILE, RUNNER_SPEC, RUNNER_SPEC_FILE
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.specs.base import Count, Flag, Number, Quantity, Spec
 from isocompute_sdk.specs.syntax.complaints import problem
-from isocompute_sdk.training.backend import NamedFiles, files_by_name
+from isocompute_sdk.training.backend import NamedFiles
 
 
 class InputError(IsoComputeError, ValueError):
@@ -110,18 +110,11 @@ class TorchOptions(Spec):
         """The texts that end a response."""
         return () if self.stop is None else tuple(_texts(self.stop))
 
-    def evaluation_files(self) -> dict[str, str]:
-        """The further evaluation sets, name -> file."""
-        return files_by_name(self.eval_sets)
 
-
-RUN_FILE, NEW_RUN_FILE = "run.json", ".run.json.new"
-"""A run as it was accepted, and as its script asks for it."""
+NEW_RUN_FILE = ".run.json.new"
+"""A run as its script asks for it."""
 CHECKPOINTS = "checkpoints"
 """Folder of weights and optimiser, below the run folder."""
-METRICS_FILE = "metrics.jsonl"
-VALIDATION = "validation"
-"""Evaluation set of the validation problems."""
 
 
 @dataclass
@@ -205,7 +198,7 @@ class Configuration:
 def load_configuration(folder: str | Path) -> Configuration:
     """Read and check the run that a script asks for in a run folder, or that was accepted there."""
     folder = Path(folder)
-    path = folder / (NEW_RUN_FILE if (folder / NEW_RUN_FILE).exists() else RUN_FILE)
+    path = folder / (NEW_RUN_FILE if (folder / NEW_RUN_FILE).exists() else RUNNER_SPEC_FILE)
     try:
         run = RUNNER_SPEC.load(path)
     except IsoComputeError as error:

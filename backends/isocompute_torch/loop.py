@@ -27,13 +27,14 @@ import torch
 
 from isocompute_sdk.metrics import k_metrics
 from isocompute_sdk.notes import Note
+from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
 from isocompute_sdk.run_folders.run_journal import Journal
 from isocompute_sdk.run_folders.store import read_best
 from isocompute_sdk.specs.run import Evaluation
 from isocompute_sdk.training.payload.problem_files import Problem
 from isocompute_sdk.training.payload.run_files import record_reported
 from isocompute_torch import checkpoint
-from isocompute_torch.configuration import VALIDATION, Configuration, Counters, InputError, RunFailed, derive_seed
+from isocompute_torch.configuration import Configuration, Counters, InputError, RunFailed, derive_seed
 from isocompute_torch.learner import Learner, warmed_up
 from isocompute_torch.problems import BatchOrder, TextCodec
 from isocompute_torch.rewards import Call, RewardPool, Scores
@@ -320,7 +321,7 @@ class Loop:
                 seconds=seconds,
             )
             self.console.evaluation(step, name, measured.metrics)
-            if name == VALIDATION:
+            if name == DEFAULT_EVAL_SET:
                 metric = f"avg@{run.evaluation.samples}"
                 checkpoint.keep_best(
                     self.configuration.folder, self.parts.learner, step, metric, measured.metrics[metric]
@@ -334,7 +335,7 @@ class Loop:
             return
         checkpoint.load_best(parts.learner.policy, folder / best.checkpoint)
         parts.sampler.sync(parts.learner.policy.model)
-        measured = self._measured(parts.evaluations[VALIDATION], "report", best.step)
+        measured = self._measured(parts.evaluations[DEFAULT_EVAL_SET], "report", best.step)
         record_reported(folder, measured.metrics[best.metric])
 
     def _measured(self, prompts: PromptSet, purpose: str, step: int) -> Measured:

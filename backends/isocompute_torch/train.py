@@ -22,6 +22,7 @@ from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
+from isocompute_sdk.run_folders.store import RUNNER_SPEC_FILE
 from isocompute_sdk.training.backend import raise_if_refused
 from isocompute_sdk.training.payload.run_files import InputError as HeldError
 from isocompute_sdk.training.payload.run_files import digest_of, hold, split_target
@@ -29,7 +30,6 @@ from isocompute_torch.backend import TorchBackend
 from isocompute_torch.configuration import (
     CHECKPOINTS,
     NEW_RUN_FILE,
-    RUN_FILE,
     Configuration,
     Counters,
     InputError,
@@ -191,7 +191,7 @@ def _register(configuration: Configuration) -> int:
     if earlier:
         _check_same(configuration, earlier[-1], mine)
     with suppress(FileNotFoundError):
-        (configuration.folder / NEW_RUN_FILE).replace(configuration.folder / RUN_FILE)
+        (configuration.folder / NEW_RUN_FILE).replace(configuration.folder / RUNNER_SPEC_FILE)
     append_line(path, START.to_text(mine).rstrip())
     return mine.attempt
 

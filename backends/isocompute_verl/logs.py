@@ -38,8 +38,10 @@ from isocompute_sdk.ingest.formats.log_format import (
 )
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest, record_of
-from isocompute_sdk.training.framework import REQUEST, request_document
+from isocompute_sdk.run_folders.store import REQUEST_FILE
+from isocompute_sdk.training.framework import request_document
 from isocompute_verl.files import FILE_LOG, looks_like_dump, read_attempts
+from isocompute_verl.flags import ACTOR, ROLLOUT, VALIDATION
 
 REQUEST_DOCUMENT = request_document("verl")
 RUN_FILES = ("logs/attempt-*.jsonl",)
@@ -47,7 +49,7 @@ RUN_FILES = ("logs/attempt-*.jsonl",)
 
 def read_run(folder: Path) -> RunLog:
     """Everything that the run in a folder has logged; see `ingest.formats.log_format.RunFolder`."""
-    run, form = REQUEST_DOCUMENT.load(folder / REQUEST).run, load("verl")
+    run, form = REQUEST_DOCUMENT.load(folder / REQUEST_FILE).run, load("verl")
     logs = (log_of(folder, number) for number in starts(folder))
     attempts = tuple(one for path in logs if path.stat().st_size for one in read_attempts(path))
     notes = tuple(note for one in attempts for note in one.notes)
@@ -83,7 +85,7 @@ def progress_of(run: Path) -> Progress | None:
 def _last_step(run: Path) -> float:
     """Update steps that the run was asked for; infinite where its request cannot be read."""
     try:
-        return float(parse_json((run / REQUEST).read_text(encoding="utf-8"))["run"]["update_steps"])
+        return float(parse_json((run / REQUEST_FILE).read_text(encoding="utf-8"))["run"]["update_steps"])
     except (OSError, ValueError, KeyError, TypeError):
         return math.inf
 
@@ -122,22 +124,21 @@ def _parse(line: str) -> Printed | None:
 def _fields(keys: Keys) -> Mapping[str, Said | None]:
     """`data.train_batch_size` and `ppo_mini_batch_size` both count prompts."""
     get, flag = keys.get, keys.flat.get
-    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    batch, mini, epochs = "data.train_batch_size", f"{actor}.ppo_mini_batch_size", f"{actor}.ppo_epochs"
-    kl = get(f"{actor}.kl_loss_coef") if flag(f"{actor}.use_kl_loss") else None
+    batch, mini, epochs = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size", f"{ACTOR}.ppo_epochs"
+    kl = get(f"{ACTOR}.kl_loss_coef") if flag(f"{ACTOR}.use_kl_loss") else None
     if kl is None and flag("algorithm.use_kl_in_reward"):
         kl = get("algorithm.kl_ctrl.kl_coef")
-    if kl is None and flag(f"{actor}.use_kl_loss") is False:
-        kl = Said(0.0, f"{keys.path}: {actor}.use_kl_loss = False")
+    if kl is None and flag(f"{ACTOR}.use_kl_loss") is False:
+        kl = Said(0.0, f"{keys.path}: {ACTOR}.use_kl_loss = False")
     staleness = get("async_training.staleness_threshold")
     # Where rollouts have GPUs of their own, these are not all. A script may leave the nodes to a variable of its shell.
     nodes = keys.number("trainer.nnodes") if "trainer.nnodes" in keys.flat else 1
     per_node = None if "rollout.n_gpus_per_node" in keys.flat else keys.number("trainer.n_gpus_per_node")
     gpus = None if nodes is None or per_node is None else nodes * per_node
-    size = get(f"{rollout}.n")
-    if size is None and flag("algorithm.adv_estimator") in (None, "gae") and flag(f"{actor}.ppo_mini_batch_size"):
+    size = get(f"{ROLLOUT}.n")
+    if size is None and flag("algorithm.adv_estimator") in (None, "gae") and flag(f"{ACTOR}.ppo_mini_batch_size"):
         # One sample of each prompt is the default, and what PPO is trained with.
-        size = Said(1, f"{keys.path}: no {rollout}.n")
+        size = Said(1, f"{keys.path}: no {ROLLOUT}.n")
     return {
         "group_size": size,
         "problems_per_batch": get(batch),
@@ -146,32 +147,27 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "model": get("actor_rollout_ref.model.path"),
         "train_data": get("data.train_files"),
         "algorithm": keys.algorithm("algorithm.adv_estimator"),
-        "learning_rate": get(f"{actor}.optim.lr"),
+        "learning_rate": get(f"{ACTOR}.optim.lr"),
         "kl_coef": kl,
-        "entropy_coef": get(f"{actor}.entropy_coeff"),
+        "entropy_coef": get(f"{ACTOR}.entropy_coeff"),
         "updates_per_batch": keys.updates(batch, mini, epochs),
         "max_tokens": get("data.max_response_length"),
         "max_prompt_tokens": get("data.max_prompt_length"),
-        "temperature": get(f"{rollout}.temperature"),
-        "top_p": get(f"{rollout}.top_p"),
+        "temperature": get(f"{ROLLOUT}.temperature"),
+        "top_p": get(f"{ROLLOUT}.top_p"),
         "filter": keys.switch("algorithm.filter_groups.enable", "dynamic", "none"),
         "off_policy": None if staleness is None else Said(f"staleness {staleness.value}", staleness.evidence),
-        "eval_temperature": get(f"{rollout}.val_kwargs.temperature"),
+        "eval_temperature": get(f"{VALIDATION}.temperature"),
         # Every release before the key evaluated one sample of each problem, as later ones do without it.
-        "eval_samples": get(f"{rollout}.val_kwargs.n") or Said(1, f"{keys.path}: no {rollout}.val_kwargs.n"),
+        "eval_samples": get(f"{VALIDATION}.n") or Said(1, f"{keys.path}: no {VALIDATION}.n"),
     }
 
 
 def _generated(keys: Keys) -> Said | None:
     """The recipe of DAPO generates batches of a size of their own, `train_batch_size` without one."""
-    size, names = keys.number(f"{_ROLLOUT}.n"), ("data.gen_batch_size", "data.train_batch_size")
+    size, names = keys.number(f"{ROLLOUT}.n"), ("data.gen_batch_size", "data.train_batch_size")
     name = next((name for name in names if keys.number(name)), None)
-    return (
-        None if size is None or name is None else keys.derived(size * (keys.number(name) or 0), f"{_ROLLOUT}.n", name)
-    )
-
-
-_ROLLOUT = "actor_rollout_ref.rollout"
+    return None if size is None or name is None else keys.derived(size * (keys.number(name) or 0), f"{ROLLOUT}.n", name)
 
 
 def _tests(log: RunLog) -> RunLog:

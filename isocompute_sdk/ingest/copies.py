@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import PER_RUN
+from isocompute_sdk.records.table import KEY
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,7 +26,6 @@ MIN_CHANGES = 6
 """Fractions beyond the first of each measurement that two logs have to share, step by step, to be one run."""
 RTOL = 1e-6
 """Relative difference between copies: event files keep single precision."""
-_KEY = ("run_id", "metric", "eval_set")
 _NO_MEASUREMENT = re.compile(r"training/.*(step|epoch)|.*(lr|learning_rate|epoch|runtime|per_second|total_flos)", re.I)
 Key = TypeVar("Key")
 Curves = Mapping[Any, NDArray[np.float64]]
@@ -102,7 +102,7 @@ def once(tables: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], dict[tuple
     for i, whole in enumerate(tables):
         table = whole if len(tables) > 1 else whole.filter(pl.col("run_id").is_in(_alike_at_sight(whole)))
         curves: dict[str, dict[Any, NDArray[np.float64]]] = {}
-        for (name, *measurement), rows in table.select(place, *_KEY, "value").partition_by(_KEY, as_dict=True).items():
+        for (name, *measurement), rows in table.select(place, *KEY, "value").partition_by(KEY, as_dict=True).items():
             curves.setdefault(name, {})[tuple(measurement)] = rows.select("_at", "value").to_numpy()
         settings = table.group_by("run_id", maintain_order=True).first().rows_by_key("run_id", named=True, unique=True)
         for name, own in settings.items():
@@ -118,11 +118,9 @@ def once(tables: Sequence[pl.DataFrame]) -> tuple[list[pl.DataFrame], dict[tuple
         kept.append(own.filter(~copied))
         if names:
             # A longer copy goes on where its original ends.
-            earlier = pl.concat([one.select(*_KEY, "_at") for one in kept])
-            again = (
-                own.filter(copied).with_columns(pl.col("run_id").replace(names)).unique([*_KEY, "_at"], keep="first")
-            )
-            kept[-1] = pl.concat([kept[-1], again.join(earlier, on=[*_KEY, "_at"], how="anti").sort(*_KEY, "_at")])
+            earlier = pl.concat([one.select(*KEY, "_at") for one in kept])
+            again = own.filter(copied).with_columns(pl.col("run_id").replace(names)).unique([*KEY, "_at"], keep="first")
+            kept[-1] = pl.concat([kept[-1], again.join(earlier, on=[*KEY, "_at"], how="anti").sort(*KEY, "_at")])
     return [one.drop("_at") for one in kept], copies
 
 

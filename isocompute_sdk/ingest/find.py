@@ -40,10 +40,9 @@ from isocompute_sdk.ingest.stores.trainer_state import STATE_FILE
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, is_sealed
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.reward_metrics import rank
-from isocompute_sdk.run_folders.store import unmeasured
+from isocompute_sdk.run_folders.store import REQUEST_FILE, unmeasured
 
-REQUEST = "request.json"
-MARKS = (REQUEST, PROGRAM)
+MARKS = (REQUEST_FILE, PROGRAM)
 """Files in every run folder that a launch script of this package made."""
 _CONSOLE_NAME = re.compile(r".+\.(log|out|err)|(console|stdout|stderr|output|launch|train|log).*\.txt", re.IGNORECASE)
 _OF_QUEUES = re.compile(r"\.[oe]\d+")
@@ -272,7 +271,7 @@ def find_logs(listing: Listing, format: str = "auto") -> list[LogSource]:
 
 
 def _below(root: Path, files: Sequence[Path], base: Path, format: str) -> list[LogSource]:
-    requests = [file for file in files if file.name == REQUEST] if format == "auto" else []
+    requests = [file for file in files if file.name == REQUEST_FILE] if format == "auto" else []
     runs = _launched_runs(requests, base) if requests else []
     launched = {run.folder for run in runs}
     free = [file for file in files if launched.isdisjoint(file.parents)]
@@ -313,7 +312,7 @@ def _launched_runs(requests: Iterable[Path], base: Path) -> list[LogSource]:
     runs: list[LogSource] = []
     for folder in (file.parent for file in requests):
         try:
-            request = parse_json(read_document(folder / REQUEST, what="a run's request"))
+            request = parse_json(read_document(folder / REQUEST_FILE, what="a run's request"))
         except (IsoComputeError, ValueError):
             continue
         form = by_kind.get(str(request.get("kind"))) if isinstance(request, dict) else None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, held_in, holds_rows, is_sealed
+from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE
 
 if TYPE_CHECKING:
     from isocompute_sdk.ingest.formats.log_format import LogStore
@@ -31,8 +32,8 @@ TENSORBOARD, CONSOLE = "tensorboard", "console"
 """Stores of event files, which every format may be read from, and of captured consoles."""
 EVENT_MARK = "tfevents"
 """What the name of every event file contains."""
-PROGRAM, STARTS = "claim_folder.py", "attempts.jsonl"
-"""What launch scripts write before they check anything, and the starts of a run beside its journal."""
+PROGRAM = "claim_folder.py"
+"""What launch scripts write before they check anything."""
 NEVER_LOGS = (".csv", ".tsv", ".parquet", ".pq")
 """Endings of tables that no log has: nothing that knows logs is loaded for them."""
 MAY_HOLD = (".json", ".log", ".out", ".txt")
@@ -224,12 +225,12 @@ def tables_among(files: Iterable[Path]) -> list[Path]:
 
 def untrained_folders(files: Sequence[Path]) -> set[Path]:
     """Folders of launch scripts without the journal of a run, which may have nothing in it yet."""
-    made, begun = ({file.parent for file in files if file.name == name} for name in (PROGRAM, STARTS))
+    made, begun = ({file.parent for file in files if file.name == name} for name in (PROGRAM, ATTEMPTS_FILE))
     if not (made or begun):
         return set()
     from isocompute_sdk.ingest.formats.registry import journals
 
-    folders = made | (begun - {file.parent for file in tables_among(files) if file.name != STARTS})
+    folders = made | (begun - {file.parent for file in tables_among(files) if file.name != ATTEMPTS_FILE})
     names = [one.journal.file for one in journals() if one.journal is not None]
     return {one for one in folders if not any((one / name).exists() for name in names)}
 

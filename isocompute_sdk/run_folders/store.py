@@ -48,7 +48,7 @@ RUN_SPEC = Document("run-spec", 1, RunSpec, remedy="Prepare the run again (`isoc
 RUNNER_SPEC_FILE = "run.json"
 """From which the built-in runner starts; other tools write files of that name too."""
 RUNNER_SPEC = Document("torch-run", 1, RunSpec, signed=False, remedy=RUN_SPEC.remedy)
-_REQUEST_FILE = "request.json"
+REQUEST_FILE = "request.json"
 """What launch scripts of training frameworks write first, with a whole run in it; other tools write such files too."""
 
 State = Literal["waiting", "running", "stopped", "finished", "failed"]
@@ -230,7 +230,7 @@ def read_spec(folder: str | Path) -> RunSpec | None:
 def _requested(folder: Path) -> RunSpec | None:
     """The run in the request of a launch script that was started by hand; None if there is no such request."""
     try:
-        raw = files.parse_json(files.read_text(folder / _REQUEST_FILE, what="a run's request"))
+        raw = files.parse_json(files.read_text(folder / REQUEST_FILE, what="a run's request"))
     except (IsoComputeError, ValueError):
         return None
     if not isinstance(raw, dict) or "framework" not in raw or not isinstance(raw.get("run"), dict):
@@ -247,12 +247,12 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
     found: list[Path] = []
     for here, below, names in os.walk(top):
         own = not {SPEC_FILE, METRICS_FILE}.isdisjoint(names)
-        if own or (_REQUEST_FILE in names and _requested(Path(here)) is not None):
+        if own or (REQUEST_FILE in names and _requested(Path(here)) is not None):
             found.append(Path(here))
             below.clear()
     if not found:
         raise RecordError(
-            f"{top} holds no runs; accepted: folders with {SPEC_FILE}, {METRICS_FILE} or {_REQUEST_FILE} of a launch "
+            f"{top} holds no runs; accepted: folders with {SPEC_FILE}, {METRICS_FILE} or {REQUEST_FILE} of a launch "
             "script, at any depth",
             "`isocompute run STUDY` makes some.",
         )

@@ -22,7 +22,7 @@ from isocompute_sdk.ingest.reader import read_launched
 from isocompute_sdk.notes import Note, Severity, unique
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders.progress import Progress
-from isocompute_sdk.run_folders.store import read_journals
+from isocompute_sdk.run_folders.store import REQUEST_FILE, read_journals
 from isocompute_sdk.specs import Evaluation, Recipe, RunSpec, Spec
 from isocompute_sdk.training.backend import (
     BackendInfo,
@@ -135,7 +135,6 @@ class ScriptBackend(ABC):
         return render(self.template(), {**common, **carried, **self.values(run)})
 
 
-REQUEST = "request.json"
 REMEDY = "Run launch.sh again in the same place; it rewrites the file."
 
 
@@ -448,6 +447,6 @@ class FrameworkBackend(ScriptBackend, Generic[C]):
         """The request, and the programs of the script."""
         package = type(self).__module__.partition(".")[0]
         return {
-            REQUEST: request_document(self.name).to_text(self.request(self.case(run))),
+            REQUEST_FILE: request_document(self.name).to_text(self.request(self.case(run))),
             **programs(f"{package}.payload", self.PROGRAMS),
         }

@@ -56,7 +56,6 @@ OWN_SCRIPT = "written by isocompute"
 """In the first lines of a script of `isocompute launch`: its run lies in a folder of its own, not beside the script."""
 _WANDB_FILES = "wandb/*run-*/files/config.yaml"
 _MAX_WANDB_FILES = 20
-_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
 def find_config(
@@ -142,7 +141,7 @@ def on_devices(found: SavedConfig, batch: int, where: Path) -> SavedConfig:
 
 def _candidates(folder: Path) -> Iterator[Path]:
     # What a trainer saved of itself, here or in its newest checkpoint, is more certain than what people wrote down.
-    checkpoints = [entry for entry in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(entry.name)]
+    checkpoints = [entry for entry in folder.glob("checkpoint-*") if trainer_state.CHECKPOINT.fullmatch(entry.name)]
     order = sorted(checkpoints, key=lambda entry: int(entry.name.rpartition("-")[2]), reverse=True)
     saved = (where / trainer_state.ARGUMENTS_FILE for where in (folder, *order))
     newest = next((path for path in saved if read_config(path) is not None), None)

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.run_folders.store import METRICS_FILE
 from isocompute_sdk.specs import Evaluation, RunSpec
 from isocompute_sdk.training import registry
 from isocompute_simulator import SimulatorBackend
-from isocompute_simulator.configuration import METRICS_FILE
 from isocompute_simulator.families import FAMILIES
 from isocompute_simulator.observation import Noise, evaluation_noise
 from isocompute_simulator.scenario import Scenario, draw_scenario
