@@ -325,11 +325,6 @@ def _launched_runs(requests: Iterable[Path], base: Path) -> list[LogSource]:
     return [run if counts[run.name] == 1 else replace(run, name=_name(run.folder, base)) for run in runs]
 
 
-def is_run_folder(folder: Path) -> bool:
-    """Whether a launch script made the folder."""
-    return all((folder / name).is_file() for name in MARKS)
-
-
 def free_tables(listing: Listing) -> list[Path]:
     """Files that may be tables: of a folder those with the ending of one, and whatever was named itself."""
     tables: list[Path] = []
@@ -345,7 +340,7 @@ def free_tables(listing: Listing) -> list[Path]:
 def run_folder_of(path: Path, root: Path) -> Path | None:
     """The folder of a run that `path` is or lies in, at or below `root`; None if there is none."""
     inside = (here for here in (path, *path.parents) if here == root or root in here.parents)
-    return next((here for here in inside if is_run_folder(here)), None)
+    return next((here for here in inside if all((here / name).is_file() for name in MARKS)), None)
 
 
 def belongs_to_journal(file: Path, root: Path) -> bool:

@@ -149,7 +149,7 @@ def _paths(log: RunLog, updates: Sequence[str], reading: Reading, counter: Count
         return [counter] * len(log.extents)
     found: list[Counter] = []
     for i in range(1, len(log.attempts)):
-        path = log.path_before(i)
+        path = replace(log, attempts=log.attempts[:i])
         found.append(_counter(path, reading, read_filter(path, updates, reading, scale), scale))
     return [*found, counter]
 

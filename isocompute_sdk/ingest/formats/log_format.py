@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -310,10 +310,6 @@ class RunLog:
             named = [tag for tag in own if "reward" in tag.lower()] or own
             known |= {tag: reward for tag in named if len(named) == 1}
         return known
-
-    def path_before(self, attempt: int) -> RunLog:
-        """The log as it stood before attempt number `attempt`, counted from 0."""
-        return replace(self, attempts=self.attempts[:attempt])
 
     @cached_property
     def extents(self) -> tuple[Extent, ...]:

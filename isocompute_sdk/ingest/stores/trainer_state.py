@@ -14,6 +14,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,17 +39,20 @@ def is_state(path: Path) -> bool:
         return True
     if path.suffix not in (".json", ".jsonl"):
         return False
-    try:
-        with open_bytes(path) as file:
-            head = file.read(_BEGINNING)
-    except RecordError:
-        return False
+    head = _beginning(path)
     if path.suffix == ".jsonl" and head.lstrip().startswith(b"{"):
         first = head.partition(b"\n")[0]
         return all(mark in first for mark in _IN_ROWS) and b'"kind"' not in first
     if head.lstrip().startswith(b"["):
         return b'"step"' in head and any(mark in head for mark in (b'"loss"', b'"reward"', b'"train/reward"'))
     return path.suffix == ".json" and b'"log_history"' in head
+
+
+def _beginning(path: Path) -> bytes:
+    """The first bytes of a file; none of one that cannot be read."""
+    with suppress(RecordError), open_bytes(path) as file:
+        return file.read(_BEGINNING)
+    return b""
 
 
 def run_folder(path: Path) -> Path:
@@ -85,12 +89,7 @@ def by_run(paths: Sequence[Path]) -> list[list[Path]]:
 
 def _first_row(path: Path) -> bytes:
     """The first row of a history, as it was written; nothing if the beginning of the file does not hold it."""
-    try:
-        with open_bytes(path) as file:
-            head = file.read(_BEGINNING)
-    except RecordError:
-        return b""
-    found = re.search(rb'"log_history"\s*:\s*\[\s*(\{[^{}]*\})', head)
+    found = re.search(rb'"log_history"\s*:\s*\[\s*(\{[^{}]*\})', _beginning(path))
     return b"" if found is None else re.sub(rb"\s", b"", found[1])
 
 
