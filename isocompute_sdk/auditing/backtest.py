@@ -93,11 +93,6 @@ class Pilot:
         without = about.family if about.family in LEARNED["families"] else None
         return api.fit(self.runs, self.metric, bounds=about.bounds, without=without)
 
-    @cached_property
-    def best_so_far(self) -> dict[int, float]:
-        """N -> best smoothed reward of the pilot."""
-        return {n: best_smoothed(curve, self.cut * self.target) for n, curve in self.curves.items()}
-
     def nearest(self, group_size: float) -> int:
         """The n of `sizes` that is nearest in octaves."""
         return min(self.sizes, key=lambda n: abs(math.log2(n / group_size)))
@@ -247,7 +242,7 @@ def planner(pilot: Pilot) -> Answer:
 
 def best_pilot(pilot: Pilot) -> Answer:
     """The n of the run that is best at the cut."""
-    return Answer(max(pilot.curves, key=pilot.best_so_far.__getitem__))
+    return Answer(max(pilot.curves, key=lambda n: best_smoothed(pilot.curves[n], pilot.cut * pilot.target)))
 
 
 def largest(pilot: Pilot) -> Answer:
@@ -419,9 +414,9 @@ class Backtest:
         """The rows of chosen n."""
         return [row for row in self.rows if row.chosen]
 
-    def behind(self, against: str = "best pilot") -> dict[Row, float]:
-        """Choice of the first method -> its regret less that of another method on the same pilot."""
-        lost = {row.pilot: row.regret for row in self.choices if row.method == against}
+    def behind(self) -> dict[Row, float]:
+        """Choice of the first method -> its regret less that of the best pilot's n."""
+        lost = {row.pilot: row.regret for row in self.choices if row.method == "best pilot"}
         mine = [row for row in self.choices if row.method == self.methods[0]]
         return {row: row.regret - lost[row.pilot] for row in mine if row.pilot in lost}
 
