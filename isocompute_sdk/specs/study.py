@@ -286,7 +286,8 @@ class Study(Spec):
                 f"study {self.name!r} has no sweep; accepted: a study with a sweep section",
                 "Add sweep: with group_size, problems_per_batch and rollouts, or plan from the budget instead.",
             )
-        return tuple(self.run_of(cell, _run_id(cell)) for cell in self._cells())
+        cells = (*(self.sweep.expand() if self.sweep is not None else ()), *self.runs)
+        return tuple(self.run_of(cell, name) for name, cell in {_run_id(one): one for one in cells}.items())
 
     def run_of(self, size: Allocation, run_id: str) -> RunSpec:
         """The run of this study with these sizes, seed and learning rate."""
@@ -324,10 +325,6 @@ class Study(Spec):
                 field="pilot",
             )
         return self
-
-    def _cells(self) -> tuple[Allocation, ...]:
-        cells = (*(self.sweep.expand() if self.sweep is not None else ()), *self.runs)
-        return tuple({_run_id(one): one for one in cells}.values())
 
     @model_validator(mode="after")
     def _every_batch_runs(self) -> Self:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 import json
 import random
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata, resources
 from itertools import islice
 from pathlib import Path
-from shlex import quote
 from typing import Any, cast
 
 from isocompute_sdk.errors import BackendError
@@ -151,19 +151,15 @@ def read_rows(
     try:
         found = cast("Iterable[Mapping[str, Any]]", load_dataset(source, config, split=split, data_files=file))
     except Exception as error:  # a hub can fail in many ways
+        named = () if file is None else (file,)
+        download = ("hf", "download", source, *named, "--repo-type", "dataset", "--local-dir", source)
         raise BackendError(
             f"data set {source!r}, split {split!r}: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
             f"Check its name, split, configuration and file. If the hub cannot be reached from here, run where it can: "
-            f"{download_command(source, file)}  Then copy the folder here, into the current folder.",
+            f"{shlex.join(download)}  Then copy the folder here, into the current folder.",
         ) from error
     for row in found:
         yield dict(row)
-
-
-def download_command(source: str, file: str | None) -> str:
-    """The command that downloads a data set into a folder of its own name."""
-    words = ["hf", "download", source, *([file] if file is not None else [])]
-    return " ".join(map(quote, [*words, "--repo-type", "dataset", "--local-dir", source]))
 
 
 def write_files(source: ProblemSource, data: Data, root: Path) -> dict[str, int]:

@@ -219,11 +219,6 @@ def written(stream: IO[bytes] | None, line: bytes) -> IO[bytes] | None:
     return stream
 
 
-def may_prune(progress: Progress, complete: Sequence[int]) -> bool:
-    """Whether a save has just ended and the next has not begun."""
-    return bool(complete) and complete[-1] == progress.step and progress.evaluated < progress.step
-
-
 def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Namespace) -> int:
     """Watch the training until it ends; returns the exit status."""
     folder, pruned, named = Path(options.folder), 0, None
@@ -236,8 +231,9 @@ def supervise(training: Training, checkpoints: Checkpoints, options: argparse.Na
         if status is not None:
             checkpoints.prune()
             return status
-        complete = checkpoints.complete()
-        if complete and complete[-1] != pruned and may_prune(training.progress, complete):
+        complete, progress = checkpoints.complete(), training.progress
+        # A save has just ended and the next has not begun.
+        if complete and pruned != complete[-1] == progress.step > progress.evaluated:
             checkpoints.prune()
             pruned = complete[-1]
         if training.stopping_since is not None:

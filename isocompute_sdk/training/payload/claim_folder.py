@@ -69,7 +69,9 @@ def claim(run_folder: Path, data_folder: Path) -> None:
     request = read_json(asked if asked.exists() else accepted)
     check_framework(request["framework"], request["version"])
     check_run_folder(run_folder, request["framework"], request.get("misread_in_paths", []))
-    check_nobody_trains(run_folder)
+    # Refuses a folder in which a process of another start is still running.
+    if (lock := hold(run_folder)) is not None:
+        os.close(lock)
     data = request["run"]["data"]
     reward, function = split_target(data["reward"], data_folder)
     files = {
@@ -110,13 +112,6 @@ def check_run_folder(folder: Path, package: str, misread: list[str]) -> None:
             f"the run folder is {str(folder)!r}, which holds {', '.join(map(repr, bad))}: {package} would split "
             "the path there or read it as a pattern. Run the script from another folder, or change output_dir."
         )
-
-
-def check_nobody_trains(folder: Path) -> None:
-    """Refuse a run folder in which a process of another start is still running."""
-    lock = hold(folder)
-    if lock is not None:
-        os.close(lock)
 
 
 def existing_file(folder: Path, name: str, what: str) -> Path:
