@@ -316,12 +316,7 @@ def _law(
     slopes_PT: Array,
     sse: float,
 ) -> AllocationLaw:
-    if len(at) <= len(PARAMETERS):
-        status = FitStatus.TOO_FEW_POINTS
-    elif at_bound:
-        status = FitStatus.AT_BOUND
-    else:
-        status = FitStatus.CONVERGED if converged else FitStatus.NOT_CONVERGED
+    status = FitStatus.of(len(at) > len(PARAMETERS), converged, at_bound)
     stderr: dict[str, float | None] = dict.fromkeys(PARAMETERS)
     if status is FitStatus.CONVERGED:
         variance = np.diag(np.linalg.pinv(slopes_PT @ slopes_PT.T)) * sse / (len(at) - len(PARAMETERS))

@@ -48,3 +48,12 @@ class FitStatus(StrEnum):
     """As many parameters as points, or more: the curve passes through any data."""
     PUBLISHED = "published"
     """Taken from a publication, not fitted here."""
+
+    @classmethod
+    def of(cls, enough: bool, converged: bool, at_bound: tuple[str, ...]) -> FitStatus:
+        """The outcome of a fit: whether it had enough points and converged, and its parameters on a bound."""
+        if not enough:
+            return cls.TOO_FEW_POINTS
+        if at_bound:
+            return cls.AT_BOUND
+        return cls.CONVERGED if converged else cls.NOT_CONVERGED

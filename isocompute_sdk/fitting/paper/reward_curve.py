@@ -353,7 +353,7 @@ def _fit_with_floor(points: Points, shape: Shape, bounds: tuple[float, float], f
         plateau=float(found[0]),
         rise=float(found[1]),
         parameters=tuple(float(v) for v in found[2:]),
-        status=_status(enough, converged, at_bound),
+        status=FitStatus.of(enough, converged, at_bound),
         at_bound=at_bound,
         stderr={name: None if name in at_bound else stderr.get(name) for name in names},
         rms=float(np.sqrt(sse / len(y))),
@@ -367,14 +367,6 @@ def _fit_with_floor(points: Points, shape: Shape, bounds: tuple[float, float], f
 
 def _finite(value: float | None) -> float | None:
     return float(value) if value is not None and np.isfinite(value) else None
-
-
-def _status(enough: bool, converged: bool, at_bound: tuple[str, ...]) -> FitStatus:
-    if not enough:
-        return FitStatus.TOO_FEW_POINTS
-    if at_bound:
-        return FitStatus.AT_BOUND
-    return FitStatus.CONVERGED if converged else FitStatus.NOT_CONVERGED
 
 
 def _on_bounds(
