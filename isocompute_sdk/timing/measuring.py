@@ -32,6 +32,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.ingest.formats.registry import names_of
 from isocompute_sdk.phrases import counted, joined
 from isocompute_sdk.records.columns import TRAIN_SETS
+from isocompute_sdk.records.runset import check_runs
 from isocompute_sdk.specs import Budget, RunSpec, Study
 from isocompute_sdk.specs.throughput import TRADE_OFF_SPAN, Measurement, Throughput
 from isocompute_sdk.training.backend import BackendInfo
@@ -535,9 +536,8 @@ def _steps(runs: RunSet, seconds: str | None) -> tuple[str | None, pl.DataFrame]
     Raises:
         FitError: no times.
     """
-    if not hasattr(runs, "to_polars"):
-        raise FitError(f"runs: received {runs!r:.60}; accepted: a RunSet", "Make one first: RunSet.read(...).")
-    name, table = seconds if seconds is not None else _seconds_of(runs), runs.to_polars()
+    table = check_runs(runs).to_polars()
+    name = seconds if seconds is not None else _seconds_of(runs)
     if name is not None and name not in runs.metrics:
         raise FitError(
             f"seconds = {name!r}; accepted: one of the metrics, {', '.join(runs.metrics)}", "Use one of them."
