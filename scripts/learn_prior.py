@@ -96,7 +96,7 @@ class Fitted:
         found, size = Ensemble.of(data, prior), data.layout.size
         # Without the runs' effects.
         covariance_MPP = np.linalg.inv(found.problem.precision(found.parameters_MQ))[:, :size, :size]
-        return cls(known, data, found.members, found.weight_M, found.surface_MP, covariance_MPP)
+        return cls(known, data, found.members, found.weight_M, found.parameters_MQ[:, :size], covariance_MPP)
 
     def log_prior(self, prior: Prior) -> float:
         """Expected log density of the surface under a prior."""

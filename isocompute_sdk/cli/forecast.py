@@ -304,7 +304,7 @@ def _replan(
 
     assert rest.remaining is not None, "checked by the caller"
     with of_option("--remaining", "For example 2M or '100 GPU-hours'."):
-        remaining = Budget.parse(rest.remaining)
+        remaining = rest.in_time(Budget.parse(rest.remaining))
     planner = Planner(fits, rest.hardware(remaining), throughput=rest.speed())
     answer = planner.replan(runs, remaining, run_id=name, checkpoints=checkpoints, rng=seed)
     commands, refused = (), None

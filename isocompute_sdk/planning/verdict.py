@@ -215,8 +215,8 @@ def approval_of(plan: Plan) -> Approval:
     gain = plan.gain
     if gain is None or gain.run_to_go_on is None or gain.further < plan.tolerances.equal:
         return found
-    further = f"; going on with {gain.run_to_go_on} instead is predicted to gain {gain.further:.3f} more"
-    return replace(found, reason=found.reason + further)
+    further = f"; if {gain.run_to_go_on} has a checkpoint, going on with it instead is predicted to gain "
+    return replace(found, reason=f"{found.reason}{further}{gain.further:.3f} more")
 
 
 def _approved(plan: Plan) -> Approval:

@@ -46,14 +46,12 @@ def bounds_words(measured: Fits | Audit | None) -> list[str]:
     return ["--bounds {:.10g} {:.10g}".format(*measured.bounds)]
 
 
-def speed_options(plan: Plan, *, deadline: bool = True) -> list[str]:
+def speed_options(plan: Plan) -> list[str]:
     """Options that say how fast and dear the plan's GPUs are, and its deadline; none where its budget needs none."""
-    speed, budget = plan.throughput, plan.budget
-    hours = budget.deadline_hours if deadline else None
+    speed, budget, hours = plan.throughput, plan.budget, plan.budget.deadline_hours
     if speed is None or (budget.unit == "rollouts" and hours is None):
         return []
-    timed = budget.unit in ("gpu_hours", "usd") or hours is not None
-    timed = ("rollouts_per_second", "step_overhead_seconds", "usd_per_gpu_hour", "gpus") if timed else ()
+    timed = ("rollouts_per_second", "step_overhead_seconds", "usd_per_gpu_hour", "gpus") if budget.timed else ()
     given = {name: getattr(speed, name) for name in ("tokens_per_rollout", *timed)}
     options = [f"--{name.replace('_', '-')} {value:.6g}" for name, value in given.items() if value is not None]
     return [*options, *([] if hours is None else [f"--deadline {hours:.6g}h"])]
@@ -91,8 +89,8 @@ def going_on(plan: Plan) -> str:
     limit = plan.hardware.max_rollouts_per_batch
     cap = "" if limit is None else f" --max-rollouts-per-batch {limit}"
     cost = plan.cost if plan.budget.unit == "rollouts" else float(f"{plan.cost:.6g}")
-    remaining, speed = _typed(plan.budget, cost), speed_options(plan, deadline=False)
-    words = [f"isocompute forecast RUNS --run {quote(gain.run_to_go_on)} --remaining {remaining}{cap}", *speed]
+    words = [f"isocompute forecast RUNS --run {quote(gain.run_to_go_on)} --remaining {_typed(plan.budget, cost)}{cap}"]
+    words += speed_options(plan)
     return " ".join(words)
 
 

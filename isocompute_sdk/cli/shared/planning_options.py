@@ -58,7 +58,7 @@ class BorrowedOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedOptions:
-    """Hardware and its speed, as typed on the command line."""
+    """Hardware, its speed and the deadline, as typed on the command line."""
 
     max_rollouts_per_batch: Annotated[
         int | None, opt.count("--max-rollouts-per-batch", "Largest batch B_max, e.g. 16k.", _HARDWARE)
@@ -80,6 +80,23 @@ class SpeedOptions:
     usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
     gpu_exponent: Annotated[float | None, opt.option("Speed grows as GPUs to this power; 1 is ideal.", _UNITS)] = None
     throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
+
+    deadline: Annotated[
+        str | None,
+        opt.option("Deadline: hours, '3 days', Friday, 2026-12-04, '2026-12-04 09:00'.", _UNITS),
+    ] = None
+
+    @property
+    def names_day(self) -> bool:
+        """Whether the deadline is a day, which stays where it is while hours pass."""
+        return self.deadline is not None and (not self.deadline[:1].isdigit() or "-" in self.deadline)
+
+    def in_time(self, budget: Budget) -> Budget:
+        """A budget with the deadline."""
+        if self.deadline is None:
+            return budget
+        with of_option("--deadline", "For example 36, '3 days', Friday or 2026-12-04."):
+            return budget.replace(deadline_hours=self.deadline)
 
     def words(self) -> list[str]:
         """These options as they are typed, quoted for a shell."""
@@ -168,10 +185,6 @@ class BudgetOptions(SpeedOptions):
             "Already spent from the budget: pilot=20, labelling=3, probes=1, lost=4; repeatable.", _UNITS, "--spent"
         ),
     ] = None
-    deadline: Annotated[
-        str | None,
-        opt.option("Deadline: hours, '3 days', Friday, 2026-12-04, '2026-12-04 09:00'.", _UNITS),
-    ] = None
 
     def amount(self) -> Budget:
         """The budget, with its deadline and what was spent of it."""
@@ -180,9 +193,7 @@ class BudgetOptions(SpeedOptions):
         assert self.budget is not None, "checked before"
         with of_option("--budget", "For example 3M, '500 GPU-hours on 8xH100', '2B tokens' or '$2000'."):
             budget = Budget.parse(self.budget)
-        if self.deadline is not None:
-            with of_option("--deadline", "For example 36, '3 days', Friday or 2026-12-04."):
-                budget = budget.replace(deadline_hours=self.deadline)
+        budget = self.in_time(budget)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
     def of(self, source: Sequence[Path] | None) -> Self:
@@ -201,11 +212,6 @@ class BudgetOptions(SpeedOptions):
         return replace(
             self, spent=[f"{name}={amount:.12g}" for name, amount in (left.spent or {}).items()], deadline=hours
         )
-
-    @property
-    def names_day(self) -> bool:
-        """Whether the deadline is a day, which stays where it is while hours pass."""
-        return self.deadline is not None and (not self.deadline[:1].isdigit() or "-" in self.deadline)
 
     def planner(self, fits: Fits | FitsSet) -> Planner:
         """The planner, with hardware, recipe and throughput as typed."""
