@@ -72,6 +72,8 @@ class Document(Generic[T]):
     """Properties that are written beside the fields."""
     signed: bool = True
     """Whether it carries a digest."""
+    typed: bool = False
+    """Whether fields of specs that nobody gave are left out: what is read back would take them for given."""
     remedy: str = ""
     """What a user can do about a wrong file, such as a command; the default asks to save it again."""
     largest: int = files.LARGEST_DOCUMENT
@@ -84,7 +86,9 @@ class Document(Generic[T]):
 
     def to_dict(self, value: T) -> Json:
         """JSON form of a value, with kind and schema version."""
-        body: Json = self._adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
+        body: Json = self._adapter.dump_python(
+            value, mode="json", by_alias=True, warnings="error", exclude_unset=self.typed
+        )
         whole: Json = {"kind": self.kind, "schema_version": self.schema_version, **body}
         whole |= {name: getattr(value, name) for name in self.derived}
         return {**whole, "digest": digest_of(whole)} if self.signed else whole

@@ -67,7 +67,9 @@ class CampaignSettings:
     """Options of `Planner.allocate`."""
 
 
-CAMPAIGN = Document("campaign", 1, CampaignSettings, remedy="Remove the campaign's folder to start it again.")
+CAMPAIGN = Document(
+    "campaign", 1, CampaignSettings, typed=True, remedy="Remove the campaign's folder to start it again."
+)
 
 
 @dataclass(frozen=True)

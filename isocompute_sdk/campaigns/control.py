@@ -28,7 +28,9 @@ from isocompute_sdk.training.backend import Backend, run_folder, speed_options_o
 from isocompute_sdk.training.payload.run_files import differences
 
 STUDY_FILE = "study.json"
-STUDY = Document("study", 1, Study, remedy="Remove the file: the runs are then compared with the study one by one.")
+STUDY = Document(
+    "study", 1, Study, typed=True, remedy="Remove the file: the runs are then compared with the study one by one."
+)
 """Content of study.json: the study as `isocompute run` last carried it out."""
 FREE = frozenset({"executor", "supervision", "throughput", "pilot", "problems", "budget", "sweep", "runs"})
 """Sections that change no measurement. Scripts compare the problem files themselves, and each run folder takes no other

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, Campaign, CampaignSettings
@@ -13,16 +14,15 @@ from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
 from isocompute_sdk.campaigns.pilot_rounds import Decision, read_decisions
 from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
-from isocompute_sdk.errors import IsoComputeError, PlanError
-from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.errors import IsoComputeError, PlanError, RecordError
+from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning import Plan, Planner
-from isocompute_sdk.planning.pricing import bare
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import Allocation, Budget, Study
-from isocompute_sdk.timing.spending import in_time_left, seconds_for, seconds_left
+from isocompute_sdk.timing.spending import seconds_for, seconds_left
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import follow
 
@@ -47,13 +47,6 @@ class Overview:
     """What is going on, in a few words."""
     done: bool
     """Whether nothing is left for a controller."""
-
-
-def _study_of(folder: Path) -> Study | None:
-    """The study that a folder is the campaign or the study folder of; None if it is neither."""
-    if CAMPAIGN.holds(folder / SETTINGS):
-        return CAMPAIGN.load(folder / SETTINGS).study
-    return STUDY.load(folder / STUDY_FILE) if STUDY.holds(folder / STUDY_FILE) else None
 
 
 def campaign_around(file: Path, study: Study) -> CampaignSettings | None:
@@ -83,50 +76,99 @@ def begun_runs(file: Path, study: Study) -> tuple[Allocation, ...]:
 
 
 def folder_of(file: Path, study: Study) -> Path | None:
-    """The folder that `less_spent` takes, of a study's file; None if none of its runs has begun."""
+    """Where the runs of a study's file lie, or the campaign with them; None if none of them has begun."""
     begun = runs_begun(file, study)
     return begun if begun is None or campaign_around(file, study) is None else file.parent
 
 
-def slots_of(study: Study, folder: Path) -> int:
-    """How many runs of a study that chooses its own train at the same time; 1 of others."""
-    designed = Campaign(study, folder).designed
-    return 1 if designed is None else designed.slots
-
-
-def asked_by(study: Study, folder: Path, fits: Fits) -> dict[str, Any]:
-    """How the study or campaign in a folder asks for a plan: arguments of `Planner.allocate` besides the budget."""
-    kept = CAMPAIGN.load(folder / SETTINGS).plan if CAMPAIGN.holds(folder / SETTINGS) else {}
-    if study.designed is None:
-        return {"n_problems": study.data.n_problems, **kept}
-    inside = (folder / study.output_dir / study.name).is_dir()
-    designed = Campaign(study, folder, base=folder if inside else Path()).designed
-    assert designed is not None, "of a study with a pilot"
-    return {**designed.asked(fits), **kept, "slots": designed.slots}
-
-
-def less_spent(budget: Budget, folder: Path) -> Budget:
-    """A budget less what the runs of the study or campaign in a folder have spent of its own budget.
+def study_around(paths: Sequence[Path]) -> tuple[Study, Path] | None:
+    """The study that the one folder among these is of, with the folder; None of other paths.
 
     Raises:
-        PlanError: it is the study's own, and its plan was trained.
+        RecordError: none of its runs has measured anything.
     """
-    ran = overview(folder)
-    if ran is None or ran.left is None or ran.study.budget is None:
-        return budget
-    study, gone = ran.study, ran.study.budget.available - ran.left
-    if ran.done and ran.kinds["plan"].rollouts and budget == study.budget:
+    folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
+    study = None if folder is None else study_of(folder)
+    if folder is None or study is None:
+        return None
+    if not any(map(store.has_begun, folder.glob("**/"))):
+        file = study_file(folder)
+        start = f": isocompute run {quote(str(file))}" if file is not None else " with its file"
+        raise RecordError(f"no run of {study.name} in {folder} has measured anything yet", f"Run the study{start}.")
+    return study, folder
+
+
+def study_of(folder: Path) -> Study | None:
+    """The study that a folder is the campaign or the study folder of; None if it is neither."""
+    if CAMPAIGN.holds(folder / SETTINGS):
+        return CAMPAIGN.load(folder / SETTINGS).study
+    return STUDY.load(folder / STUDY_FILE) if STUDY.holds(folder / STUDY_FILE) else None
+
+
+@dataclass(frozen=True)
+class Question:
+    """How the study or campaign in a folder asks for a plan."""
+
+    planner: Planner
+    budget: Budget
+    """With what its runs have spent."""
+    options: Mapping[str, Any]
+    """Arguments of `Planner.allocate` besides the budget."""
+
+
+def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | None = None, **given: Any) -> Question:
+    """What the study or campaign in a folder asks its planner, as its next start would.
+
+    Args:
+        study: the study.
+        folder: where its runs lie.
+        fits: of its runs.
+        budget: in place of the study's; another deadline than the study's begins now.
+        given: arguments of `Planner` in place of the study's.
+
+    Raises:
+        PlanError: nothing is left of the budget, or it is the study's own and its plan was trained.
+    """
+    own = study.budget
+    asked = own if budget is None else budget if own is None else budget.in_place_of(own)
+    if asked is None:
+        raise PlanError(f"study {study.name!r} has no budget", "Add budget: to the study, or give one: --budget 3M.")
+    if (folder / REFIT).exists() and asked == own:
         raise PlanError(
-            f"{study.name} is done: {bare(ran.left, budget.unit)} of {budget} left",
+            f"{study.name} is done: its plan has been trained",
             "To plan more, raise the study's budget, or give a larger one: --budget C.",
         )
-    # Another deadline begins now.
-    if budget == study.budget and study.designed is not None:
-        budget = in_time_left(budget, (status.folder for status in ran.statuses), slots_of(study, folder))
+    kept = CAMPAIGN.load(folder / SETTINGS).plan if CAMPAIGN.holds(folder / SETTINGS) else {}
+    campaign = Campaign(study.replace(budget=asked), folder, base=_base_of(study, folder))
+    runs, designed = campaign.study_runs, campaign.designed
+    taken = () if designed is None else designed.decisions()
+    speed = runs.throughput(study.expand() if designed is None else designed.runs(taken))
+    if speed is not None:
+        fits = runs.as_fitted(fits)
+    planner = Planner.for_study(fits, study, **{"throughput": speed, **given})
+    if designed is None:
+        return Question(planner, _less_plan(asked, folder), {"n_problems": study.data.n_problems, **kept})
+    left = designed.left(taken)
+    if own is None or asked.deadline_hours != own.deadline_hours:
+        left = left.replace(deadline_hours=asked.deadline_hours)
+    return Question(planner, left, {**designed.asked(planner.fits), **kept, "slots": designed.slots})
+
+
+def _base_of(study: Study, folder: Path) -> Path:
+    """The folder to which the paths of a campaign are relative: its own, or that in which its study was started."""
+    runs = Path(study.output_dir) / study.name
+    if (folder / runs).is_dir():
+        return folder
+    where = folder.resolve()
+    return where.parents[len(runs.parts) - 1] if where.parts[-len(runs.parts) :] == runs.parts else Path()
+
+
+def _less_plan(budget: Budget, folder: Path) -> Budget:
+    """The budget of a study with a sweep, which is paid for beside it, less what a trained plan has cost."""
+    ran = overview(folder)
+    cost = None if ran is None else getattr(ran.kinds["plan"], budget.unit)
     spent = dict(budget.spent or {})
-    if gone:
-        spent["pilot"] = spent.get("pilot", 0.0) + gone
-    return budget.replace(spent=spent or None)
+    return budget.replace(spent={**spent, "pilot": spent.get("pilot", 0.0) + cost}) if cost else budget
 
 
 def study_file(folder: Path) -> Path | None:
@@ -145,7 +187,7 @@ def overview(folder: Path) -> Overview | None:
     Raises:
         IsoComputeError: a record is damaged.
     """
-    study = _study_of(folder)
+    study = study_of(folder)
     if study is None:
         return None
     try:
@@ -179,24 +221,23 @@ def overview(folder: Path) -> Overview | None:
 
 
 def best_so_far(folder: Path, study: Study) -> Plan | None:
-    """The plan, else that by the newest fit on file or by what was measured; None of too little."""
+    """The plan, else the one that its next start would make of what was measured; None of too little."""
     if (folder / PLAN).exists() and not (folder / REFIT).exists():
         return Plan.load(folder / PLAN)
-    fits = next((Fits.load(folder / name) for name in (REFIT, FITS) if (folder / name).exists()), None)
+    saved = next((Fits.load(folder / name) for name in (REFIT, FITS) if (folder / name).exists()), None)
     try:
-        return _planned(_fitted(folder, study) if fits is None else fits, study)
+        fits = _fitted(folder, study) if saved is None else saved
+        if fits.surface is None or fits.largest_compute is None:
+            return None
+        if study.budget is None or (folder / REFIT).exists():
+            planner = Planner.for_study(fits, study)
+            return planner.allocate(fits.largest_compute, n_problems=study.data.n_problems, slots=0)
+        asked = question(study, folder, fits)
+        options = dict[str, Any](asked.options)
+        options["slots"] = 0
+        return asked.planner.allocate(asked.budget, **options)
     except IsoComputeError:
         return None
-
-
-def _planned(fits: Fits, study: Study) -> Plan | None:
-    """The plan for the budget, or for the largest compute of a run where that is more or the budget is no rollouts."""
-    if fits.surface is None or fits.largest_compute is None:
-        return None
-    budget = study.budget
-    at = budget.amount if budget is not None and budget.unit == "rollouts" else 0.0
-    planner = Planner.for_study(fits, study, study.throughput)
-    return planner.allocate(max(at, fits.largest_compute), n_problems=study.data.n_problems, slots=0)
 
 
 def _fitted(folder: Path, study: Study) -> Fits:

@@ -228,7 +228,7 @@ class DesignedPilot:
         """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
         taken = self.decisions()
         asked = {**self.asked(fits), **options}
-        return self.own.planner(fits, self.runs(taken)).allocate(self._left(taken), **asked)
+        return self.own.planner(fits, self.runs(taken)).allocate(self.left(taken), **asked)
 
     def asked(self, fits: Fits) -> dict[str, Any]:
         """How it asks for its plan: with what that may take over from the pilot. A round asks about this very plan."""
@@ -286,7 +286,7 @@ class DesignedPilot:
         """What the runs have cost by now, in the budget's unit."""
         return sum(map(self.own.cost, self.runs(taken)))
 
-    def _left(self, taken: Sequence[Decision]) -> Budget:
+    def left(self, taken: Sequence[Decision]) -> Budget:
         """The budget with what was spent on the pilot, and the hours that its runs leave until the deadline."""
         spent, other = self._spent(taken), self.budget.spent or {}
         if self.budget.committed + spent >= self.budget.amount:
@@ -328,7 +328,7 @@ class DesignedPilot:
         else:
             fits = self._fit(taken)
             asked = self.own.planner(fits, self.runs(taken)).next_runs(
-                self._left(taken),
+                self.left(taken),
                 slots=self.slots,
                 most=most,
                 continuing=self.extends,
@@ -356,7 +356,7 @@ class DesignedPilot:
         Raises:
             PlanError: the budget is too small for a pilot.
         """
-        study, left, most = self.study, self._left(()), self._most(taken)
+        study, left, most = self.study, self.left(()), self._most(taken)
         share = max(most, 0.0) / left.available
         planner = self.own.planner(hedged_prior(), self.runs(taken))
         design = planner.design_pilot(
@@ -386,7 +386,7 @@ class DesignedPilot:
         **more: Any,
     ) -> None:
         """A round whose runs go to their first look; without runs the pilot ends."""
-        share = sum(run.cost for run in advice) / self._left(taken).available
+        share = sum(run.cost for run in advice) / self.left(taken).available
         stops = self.pilot.stop_early and self.extends
         looks = [look for look in LOOKS if (1 - look) * share >= MIN_REST] if stops else []
         looks = [look for look in looks if any(run.leg(look).update_steps >= MIN_UPDATES for run in runs)]
@@ -419,7 +419,7 @@ class DesignedPilot:
         last = taken[-1]
         going = [run for run in last.runs if run.update_steps < run.final_steps]
         fits = self._fit(taken)
-        left = self._left(taken)
+        left = self.left(taken)
         target = left.available
         if left.unit != "rollouts":
             planner = self.own.planner(fits, self.runs(taken))

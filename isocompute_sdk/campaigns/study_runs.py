@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from isocompute_sdk import api
 from isocompute_sdk.errors import IsoComputeError, PlanError
-from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.asked import with_leading
@@ -81,6 +81,11 @@ class StudyRuns:
         swept = self.study.sweep is not None and self.study.sweep.learning_rate_anchor is not None
         pooled: dict[str, Any] = {} if swept else {"pool": ("learning_rate",)}
         return api.fit(records, self.metric, self.eval_set, **{**pooled, **self.fit_options})
+
+    def as_fitted(self, fits: Fits | FitsSet) -> Fits:
+        """Fits with the measurements that campaigns fit alone: others would say other lengths of responses."""
+        first = fits.first if isinstance(fits, FitsSet) else fits
+        return first if first.table is None else replace(first, runs=self.leading(first.table).to_dict())
 
     def planner(self, fits: Fits, runs: Sequence[RunSpec]) -> Planner:
         """The planner of the study, with the speed of these runs where the study needs one."""

@@ -86,13 +86,11 @@ def next_runs(
 
         isocompute next study.yaml --output next.yaml
     """
-    from isocompute_sdk.campaigns.overview import asked_by, folder_of, less_spent
-    from isocompute_sdk.planning import NextRuns, Planner
-    from isocompute_sdk.specs import load_study
+    from isocompute_sdk.planning import NextRuns
 
-    paths = list(source or ())
-    study = load_study(paths[0]) if len(paths) == 1 and paths[0].suffix in YAML else None
-    budget = planning.of(paths).amount() if planning.budget is not None else None if study is None else study.budget
+    paths, study, around = _sources(list(source or ()), planning)
+    own = study if around is None else around[0]
+    budget = planning.amount() if planning.budget is not None else None if own is None else own.budget
     if budget is None:
         what = "--budget" if study is None else f"{paths[0]} with a budget, or --budget"
         raise SpecError(f"received no budget for runs and plan; accepted: {what}", "For example --budget 3M.")
@@ -104,19 +102,19 @@ def next_runs(
         )
     if (paths or fitting.map is not None) and (refused := changed_options(borrowed)):
         raise SpecError(f"{refused[0]} works only without runs, to design a pilot", f"Leave out {refused[0]}.")
-    runs = _fits_of(paths, study, fitting, planning)
-    planner = planning.planner(borrowed.law(planning.model, planning.recipe) if runs is None else runs)
-    choices: dict[str, Any] = planning.choices() | ({} if slots is None else {"slots": slots})
-    folder = None if study is None else folder_of(paths[0], study)
-    if runs is not None and study is not None and folder is not None:
-        planner, budget = Planner.for_study(runs, study, planner.throughput), less_spent(budget, folder)
-        choices = {**asked_by(study, folder, planner.fits), **choices}
+    runs = _fits_of(paths, around, fitting, planning) if around is not None or study is None else None
+    law = borrowed.law(planning.model, planning.recipe) if runs is None else runs
+    planner, left, options = planning.question(law, around, budget)
+    budget, choices = left or budget, dict[str, Any](options)
+    if slots is not None:
+        choices["slots"] = slots
     plan = None if runs is None else planner.allocate(budget, **choices)
     # A plan does not say why no runs were looked for.
     found = None if plan is None else plan.next_runs or planner.next_runs(budget, **choices)
     found = found or _pilot(paths, study, budget, planning, planner)
     first = found if isinstance(found, NextRuns) else found.first
-    lines, alone = list[str](), dict[str, Any](choices, slots=0)
+    lines, alone = list[str](), dict[str, Any](choices)
+    alone["slots"] = 0
     if study is not None:
         lines = _study_commands(first, study, paths[0], output, planning.budget)
         lines = lines or [f"next: {_training(plan or planner.allocate(budget, **alone), study)}"]
@@ -241,19 +239,26 @@ def _scripts(
     yield from going_on("or", plan, typed)
 
 
+def _sources(paths: list[Path], planning: BudgetOptions) -> tuple[list[Path], Study | None, tuple[Study, Path] | None]:
+    """What to read, the study whose file that is, and the study around the runs with its folder."""
+    from isocompute_sdk.campaigns.overview import folder_of, study_file
+    from isocompute_sdk.specs import load_study
+
+    if len(paths) == 1 and paths[0].suffix in YAML:
+        study, folder = load_study(paths[0]), None
+        folder = folder_of(paths[0], study)
+        return paths, study, None if folder is None else (study, folder)
+    around = planning.around(paths)
+    file = None if around is None else study_file(around[1])
+    return (paths, None, around) if around is None or file is None else ([file], around[0], around)
+
+
 def _fits_of(
-    paths: Sequence[Path], study: Study | None, fitting: FittingOptions, planning: BudgetOptions
+    paths: Sequence[Path], around: tuple[Study, Path] | None, fitting: FittingOptions, planning: BudgetOptions
 ) -> Fits | FitsSet | None:
     """Fits of the runs so far, those of a study included; None without any."""
-    from isocompute_sdk.campaigns.overview import runs_begun
-
-    if study is not None:
-        begun = runs_begun(paths[0], study)
-        if begun is None:
-            return None
-        # Learning rates of one study follow the rule of its recipe, and may differ.
-        pool = list(dict.fromkeys([*(fitting.pool or ()), "learning_rate"]))
-        return replace(fitting, eval_set=fitting.eval_set or "validation", pool=pool).fit([begun])
+    if around is not None:
+        return fitting.of_study().fit([around[1]])
     if not paths and fitting.map is None:
         return None
     return fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)

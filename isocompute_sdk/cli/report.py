@@ -102,11 +102,11 @@ def report(
         parse_configuration(compare)
     page = output or USUAL
     typed = without(sys.argv[2:], LEFT_OUT)
-    plain, limit = BudgetOptions(), planning.max_rollouts_per_batch
+    limit = planning.max_rollouts_per_batch
     asked = Asked(
         budget=None if planning.budget is None else planning.amount(),
         compare=compare,
-        planner=_changed(planning.planner_arguments(), plain.planner_arguments()),
+        planner=planning.changed_arguments(),
         options=planning.choices(),
         fit=_changed(fitting.fit_arguments(max_rollouts_per_batch=limit), FittingOptions().fit_arguments()),
         reading=fitting.arguments(),

@@ -433,7 +433,7 @@ class _Answer:
     def _keep(self) -> Checkpoint:
         """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""
         # Where a fall has taken the reward, or the curve misses it, nothing behind its peak is as good.
-        unseen = bool(self._began("falling")) and self.missed <= -self.worth
+        unseen = bool(self._began("falling")) and self.missed <= -self.worth and (self.live.peak or 0.0) > 0.0
         lost = [self.live.peak] if (self.live.lost or unseen) and self.live.peak is not None else []
         limit = min([self.last, *self._began("sick"), *lost])
         saved: list[Checkpoint] = []

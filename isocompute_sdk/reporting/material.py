@@ -18,7 +18,7 @@ from isocompute_sdk.auditing import audit as conduct_audit
 from isocompute_sdk.auditing.result import AUDIT
 from isocompute_sdk.campaigns import campaign as campaigns
 from isocompute_sdk.campaigns.comparison import COMPARISON, Comparison
-from isocompute_sdk.campaigns.overview import Overview, asked_by, less_spent, overview, study_file
+from isocompute_sdk.campaigns.overview import Overview, overview, question, study_file, study_of
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
@@ -180,7 +180,7 @@ class Material:
         if self.problem and not self.mends:
             return ""
         budget = self.asked.budget if self.plan is None else self.plan.budget
-        option = "--budget 3M" if budget is None else budget_option(budget)
+        option = "--budget 3M" if budget is None else self.asked_for(budget)
         return self._with_others(option) if self.runs is None else self.asking(option, *self.mends)
 
     def _with_others(self, *options: str, command: str = "allocate", source: str = "") -> str:
@@ -194,15 +194,15 @@ class Material:
         words += [] if self.plan is None else speed_options(self.plan)
         return " ".join(word for word in [*words, *options] if word)
 
+    def asked_for(self, budget: Budget) -> str:
+        """`--budget` for these runs: the folder of a study says itself what they have spent."""
+        return budget_option(budget if self.study is None else budget.replace(spent=None))
+
     def asking(self, *options: str, command: str = "allocate") -> str:
         """The command that plans the same runs with everything that was asked for but the budget, or another one."""
         if self.plan_file or (self.audit is not None and self.runs is None):
             return self._with_others(*options, command=command)
-        # A campaign's folder does not tell other commands the speed that its study states.
-        typed = self.asked.planner.get("throughput") is not None
-        stated = self.study is not None and self.study.throughput is not None and not typed
-        speed = speed_options(self.plan) if stated and self.plan is not None else []
-        words = [f"isocompute {command}", self.typed, *self.asked.words, *speed, *options]
+        words = [f"isocompute {command}", self.typed, *self.asked.words, *options]
         return " ".join(word for word in words if word)
 
     def costs(self, plan: Plan, every: Sequence[Plan | Alternative]) -> list[dict[str, float]]:
@@ -217,7 +217,7 @@ class Material:
         """The command that writes the scripts of what to run first."""
         plan, fits = self.plan, self.fits
         assert plan is not None, "asked of plans"
-        budget = budget_option(plan.budget)
+        budget = self.asked_for(plan.budget)
         laws = {} if fits is None else {"prior": "--prior", "published": f"--published {fits.source}"}
         if not self.plan_file or fits is None or fits.method not in laws:
             return self.asking(budget, command="next")
@@ -294,9 +294,10 @@ def _of_paths(paths: Sequence[Path], asked: Asked, study: Study | None) -> Mater
         return replace(_of_campaign(first, asked, name), source=typed)
     if len(paths) == 1 and (planned := _plan_in(first, asked)) is not None:
         return replace(_of_plan(planned, asked, name), source=quote(str(first / campaigns.PLAN)))
+    study = study_of(first) if study is None and len(paths) == 1 else study
     reading = {name: value for name, value in asked.reading.items() if value}
     runs = RunSet.read(list(paths), metric=asked.fit.get("metric"), **reading)
-    found = _of_runs(runs, asked, name, study)
+    found = _of_runs(runs, asked, name, study, None if study is None else first)
     return replace(found, source=typed, folders=_own_folders(first) if len(paths) == 1 else ())
 
 
@@ -370,10 +371,12 @@ def _of_fits(
     found = Material(name, asked, fits=fits, runs=fits.table if runs is None else runs, study=study)
     try:
         arguments, options = asked.planner, asked.options
-        planner = Planner(given, **arguments) if study is None else Planner.for_study(given, study, **arguments)
         budget = asked.budget if asked.budget is not None else _usual_budget(fits)
         if study is not None and campaign is not None:
-            budget, options = less_spent(budget, campaign), {**asked_by(study, campaign, fits), **options}
+            own = question(study, campaign, given, budget, **arguments)
+            planner, budget, options = own.planner, own.budget, {**own.options, **options}
+        else:
+            planner = Planner(given, **arguments)
         plan = planner.allocate(budget, **options)
     except IsoComputeError as error:
         if asked.must_plan:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
@@ -21,7 +21,7 @@ from isocompute_sdk.phrases import joined
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
     from isocompute_sdk.planning import BudgetFor, Marginal, Plan, PlanComparison, Planner
-    from isocompute_sdk.specs import Budget, Hardware, Recipe, Throughput
+    from isocompute_sdk.specs import Budget, Hardware, Recipe, Study, Throughput
 
 _ASK = "Other questions"
 _FIX, _HARDWARE, _UNITS = "What to fix", "Hardware and recipe", "Budgets in hours, tokens or money"
@@ -196,22 +196,29 @@ class BudgetOptions(SpeedOptions):
         budget = self.in_time(budget)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
-    def of(self, source: Sequence[Path] | None) -> Self:
-        """The same with what the campaign in a folder, if one is among these, has spent, unless that was typed.
+    def around(self, source: Sequence[Path] | None) -> tuple[Study, Path] | None:
+        """The study whose folder is the source, which says what was not typed; not where `--spent` says what counts.
 
         Raises:
-            PlanError: the budget is the campaign's own, and its plan was trained.
+            RecordError: none of its runs has measured anything.
         """
-        from isocompute_sdk.campaigns.overview import less_spent
+        from isocompute_sdk.campaigns.overview import study_around
 
-        folder = next((path for path in source or () if path.is_dir()), None)
-        if self.budget is None or self.spent or folder is None:
-            return self
-        left = less_spent(self.amount(), folder)
-        hours = self.deadline if left.deadline_hours is None or self.names_day else f"{left.deadline_hours:.2f}h"
-        return replace(
-            self, spent=[f"{name}={amount:.12g}" for name, amount in (left.spent or {}).items()], deadline=hours
-        )
+        return None if self.spent else study_around(source or ())
+
+    def question(
+        self, fits: Fits | FitsSet, around: tuple[Study, Path] | None, amount: Budget | None
+    ) -> tuple[Planner, Budget | None, dict[str, Any]]:
+        """The planner, the budget and the arguments of `allocate`: as typed, and by the study around the runs."""
+        from isocompute_sdk.campaigns.overview import question
+        from isocompute_sdk.planning import Planner
+
+        if around is None:
+            return self.planner(fits), amount, self.choices()
+        if amount is None:
+            return Planner.for_study(fits, around[0], **self.changed_arguments()), None, self.choices()
+        own = question(*around, fits, amount, **self.changed_arguments())
+        return own.planner, own.budget, {**own.options, **self.choices()}
 
     def planner(self, fits: Fits | FitsSet) -> Planner:
         """The planner, with hardware, recipe and throughput as typed."""
@@ -236,6 +243,17 @@ class BudgetOptions(SpeedOptions):
             "allow_other_model": self.allow_other_model,
             "allow_off_policy": self.allow_off_policy,
         }
+
+    def changed_arguments(self) -> dict[str, Any]:
+        """Those that were typed: a study or a plan has its own for the rest."""
+
+        def stated(value: Any) -> Any:
+            # A specification with a default that somebody typed equals the default.
+            return value, getattr(value, "model_fields_set", None)
+
+        default = _PLAIN.planner_arguments()
+        given = self.planner_arguments()
+        return {name: value for name, value in given.items() if stated(value) != stated(default[name])}
 
     def choices(self) -> dict[str, Any]:
         """Arguments of `Planner.allocate` besides the budget that are not the defaults."""
@@ -271,9 +289,13 @@ class PlanningOptions(BudgetOptions):
     verbose: opt.Verbose = False
     json: opt.Json = False
 
-    def answer(self, fits: Fits | FitsSet) -> None:
-        """Plan the budget from fits, or answer another question (--for-reward, --compare and so on), and print it."""
-        planner = self.planner(fits)
+    def answer(self, fits: Fits | FitsSet, around: tuple[Study, Path] | None = None) -> None:
+        """Plan the budget from fits, or answer another question (--for-reward, --compare and so on), and print it.
+
+        Args:
+            fits: the fits.
+            around: the study whose folder they were read from.
+        """
         questions = {"--for-reward": self.for_reward, "--marginal": self.marginal or None, "--compare": self.compare}
         if len(asked := [option for option, value in questions.items() if value is not None]) > 1:
             raise SpecError(f"received {joined(asked)}; accepted: one question at a time", "Ask them one by one.")
@@ -286,26 +308,26 @@ class PlanningOptions(BudgetOptions):
                 f"received {received} --for-reward; accepted: one of the two",
                 "For example --budget 3M, or --for-reward 0.65.",
             )
-        choices = self.choices()
-        if self.compare is None or self.reference is not None:
-            # Questions decide themselves how much of a budget is spent.
-            choices.pop("spend", None)
-        if self.for_reward is not None:
+        planner, amount, choices = self.question(fits, around, None if self.budget is None else self.amount())
+        # Questions decide themselves how much of a budget is spent.
+        free = {name: value for name, value in choices.items() if name != "spend"}
+        if amount is None:
+            assert self.for_reward is not None, "checked above"
             unit: Any = self.reward_unit
-            self._say(planner.budget_for(self.for_reward, unit=unit, **choices))
+            self._say(planner.budget_for(self.for_reward, unit=unit, **free))
         elif self.marginal:
-            self._say(planner.marginal(self.amount(), **choices))
+            self._say(planner.marginal(amount, **free))
         elif self.compare is not None:
             equal: Any = self.equal
-            amount = self.amount()
             asked = {"equal": equal, "reference": self.reference}
-            found = planner.compare(self.compare, amount, **asked, **choices)
+            given = free if self.reference is not None else choices
+            found = planner.compare(self.compare, amount, **asked, **given)
             if found.against_plan and not self.json:
                 self.show(replace(found.plan, compared_with=self.compare), found)
             else:
                 self._say(found)
         else:
-            plan = planner.allocate(amount := self.amount(), **self.choices())
+            plan = planner.allocate(amount, **choices)
             if self.deadline is not None and not self.json:
                 hours = amount.deadline_hours or 0.0
                 left = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.errors import SpecError
@@ -185,6 +185,12 @@ class FittingOptions(TableOptions):
 
         saved = self.saved(source)
         return self.fit(source, **settings) if saved is None else Fits.load(saved)
+
+    def of_study(self) -> Self:
+        """The same for the runs of a study: on its validation set, and with all learning rates."""
+        # Learning rates of one study follow the rule of its recipe, and may differ.
+        pool = list(dict.fromkeys([*(self.pool or ()), "learning_rate"]))
+        return replace(self, eval_set=self.eval_set or "validation", pool=pool)
 
     def fit_arguments(self, **settings: Any) -> dict[str, Any]:
         """Arguments of `api.fit` besides the runs, without those that were not given.

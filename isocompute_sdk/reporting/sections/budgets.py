@@ -116,5 +116,5 @@ def _command(material: Material, plan: Plan) -> tuple[Block, ...]:
         words = ["isocompute plan", which]
     else:
         words = ["isocompute allocate", *[material.typed] * bool(material.typed)]
-    command = " ".join([*words, say.budget_option(plan.budget), *material.asked.words])
+    command = " ".join([*words, material.asked_for(plan.budget), *material.asked.words])
     return (Paragraph("The same on the command line:", command=command),)

@@ -13,7 +13,6 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.planning.replan import USUAL_BACKEND
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
-from isocompute_sdk.reporting.wording import budget_option
 from isocompute_sdk.training.checks import model_option
 
 PACKAGES = ("isocompute", "numpy", "scipy", "polars", "pydantic")
@@ -35,7 +34,7 @@ def launch_script(material: Material) -> Section:
     command = f"isocompute launch {material.saved_plan or 'plan.json'}"
     if material.saved_plan is None or material.planned_anew:
         file = "replanned.json" if material.planned_anew else "plan.json"
-        asked = material.asking(budget_option(plan.budget), f"--output {file}")
+        asked = material.asking(material.asked_for(plan.budget), f"--output {file}")
         command = f"{asked} && isocompute launch {file}"
     approval, script = plan.approval, ""
     try:

@@ -77,8 +77,11 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if failed:
         more.append(failed)
     if outcome is not None:
-        again = say.budget_option(plan.budget.replace(spent=None).with_amount(2 * plan.budget.amount))
-        text = "To plan again with the runs so far, for twice the budget, which counts what they have cost:"
+        campaign, gone = material.campaign, 0.0
+        if campaign is not None and campaign.left is not None and campaign.study.budget is not None:
+            gone = campaign.study.budget.available - campaign.left
+        again = material.asked_for(plan.budget.with_amount(float(f"{2 * max(plan.budget.amount, gone):.4g}")))
+        text = "To plan again with the runs so far, for a larger budget that counts what they have cost:"
         more.append(Missing(text, material.again(again)))
         side = "inside" if outcome.inside else "outside"
         checked = "" if material.runs is None else at_check(plan, outcome, material.runs)

@@ -253,25 +253,22 @@ def parse_spec(text: str, type: type[SpecType], source: str = "<text>") -> SpecT
 
 
 def dump_spec(spec: Spec) -> str:
-    """The spec as YAML that `load_spec` reads back to an equal one; fields that are None by default are left out."""
-    return write_yaml(_without_empty(spec))
+    """The spec as YAML that `load_spec` reads back to an equal one, with the fields that were given."""
+    return write_yaml(_given(spec))
 
 
-def _without_empty(spec: Spec) -> dict[str, object]:
-    """The fields as plain data, without those that are None by default."""
-    data: dict[str, object] = {}
-    for name, info in type(spec).model_fields.items():
-        value = getattr(spec, name)
-        if value == () and info.default == ():
-            continue
-        if value is not None or info.default is not None:
-            data[name] = _plain(value)
-    return data
+def _given(spec: Spec) -> dict[str, object]:
+    """The fields that were given, as plain data: a file with the others would give them too."""
+    fields = type(spec).model_fields
+    given = {name: getattr(spec, name) for name in fields if name in spec.model_fields_set}
+    return {
+        name: _plain(value) for name, value in given.items() if value not in (None, ()) or fields[name].default != value
+    }
 
 
 def _plain(value: object) -> object:
     if isinstance(value, Spec):
-        return _without_empty(value)
+        return _given(value)
     return [_plain(part) for part in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign
-from isocompute_sdk.campaigns.overview import less_spent
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
 from isocompute_sdk.reporting.material import Asked, gather
@@ -126,11 +125,16 @@ def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_
     pilot = Campaign(own, folder, base=tmp_path).designed
     assert pilot is not None
     assert own.budget is not None
-    left, hours = less_spent(own.budget, folder), spending(folder.glob("n*/")).hours
+    hours = spending(folder.glob("n*/")).hours
     assert hours > 0.1
-    assert left.deadline_hours == pytest.approx(20 - hours / pilot.slots)
-    other = less_spent(own.budget.replace(rollouts=2e5, deadline_hours=0.1), folder)
-    assert (other.spent, other.deadline_hours) == (left.spent, 0.1)
+    budgets = [None, own.budget.replace(rollouts=2e5), own.budget.replace(rollouts=2e5, deadline_hours=9)]
+    plans = [gather(folder, Asked(budget=budget)).plan for budget in budgets]
+    made = pilot.plan(Campaign(own, folder, base=tmp_path).fit(), {})
+    first = gather(folder, Asked()).plan
+    assert first is not None
+    assert (first.update_steps, first.cost, first.budget) == (made.update_steps, made.cost, made.budget)
+    left = 20 - hours / pilot.slots
+    assert [plan.budget.deadline_hours for plan in plans if plan is not None] == pytest.approx([left, left, 9])
 
 
 def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_command_that_goes_on(

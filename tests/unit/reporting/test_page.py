@@ -47,7 +47,7 @@ from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.reporting.sections.closing import launch_script
 from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.reporting.sections.runs import runs as runs_section
-from isocompute_sdk.specs import Budget, Data, Hardware, Study, Sweep, Throughput
+from isocompute_sdk.specs import Budget, Data, Study, Sweep, Throughput
 from tests.parameters import few
 
 ORDER = ["why", "budget", "sure", "runs", "launch", "provenance"]
@@ -420,15 +420,6 @@ def test_another_budget_of_a_saved_plan_counts_what_that_had_spent(fits: Fits, t
     found = gather(plan.save(tmp_path / "plan.json"), Asked(budget=Budget(rollouts=4e6))).plan
     assert found is not None
     assert found.budget.available == 3e6
-
-
-def test_commands_about_a_campaign_say_the_speed_that_its_study_states(fits: Fits, tmp_path: Path) -> None:
-    speed = Throughput(rollouts_per_second=20, gpus=8)
-    plan = Planner(fits, throughput=speed).allocate("400 gpu_hours", slots=0)
-    folder = campaign_folder(tmp_path, fits, plan, budget=plan.budget, throughput=speed)
-    for typed in ({}, {"hardware": Hardware(gpus=8)}):
-        page = gather(folder, Asked(planner=typed))
-        assert {"--rollouts-per-second", "--gpus"} <= set(page.first.split())
 
 
 def test_a_plan_that_was_trained_is_not_up_for_approval(fits: Fits, tmp_path: Path) -> None:
