@@ -81,15 +81,14 @@ def folder_of(file: Path, study: Study) -> Path | None:
     return begun if begun is None or campaign_around(file, study) is None else file.parent
 
 
-def study_around(paths: Sequence[Path]) -> tuple[Study, Path] | None:
-    """The study that the one folder among these is of, with the folder; None of other paths.
+def study_around(folder: Path) -> tuple[Study, Path] | None:
+    """The study that a folder is of, with the folder; None of other folders.
 
     Raises:
         RecordError: none of its runs has measured anything.
     """
-    folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
-    study = None if folder is None else study_of(folder)
-    if folder is None or study is None:
+    study = study_of(folder)
+    if study is None:
         return None
     if not any(map(store.has_begun, folder.glob("**/"))):
         file = study_file(folder)

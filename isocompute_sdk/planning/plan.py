@@ -15,7 +15,7 @@ from pydantic import PlainSerializer
 from isocompute_sdk import notebook, upward
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
-from isocompute_sdk.fitting.arrays import Array
+from isocompute_sdk.fitting.arrays import Array, NotNegative
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
@@ -91,6 +91,8 @@ class Plan(Sized, Saved):
     breakdown: Mapping[str, Mapping[str, float]]
     """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
     that the budget does not pay."""
+    continued: NotNegative = 0.0
+    """Part of its cost that the run from whose checkpoint it goes on has cost already, in the budget's unit."""
     settings: tuple[Setting, ...] = ()
     """Recipe of the runs and of this plan side by side, each value with its source."""
     odds: Odds | None = None
@@ -555,14 +557,21 @@ def _problem_sets(plan: Plan) -> str:
 def _cost(plan: Plan) -> str:
     budget, unit = plan.budget, plan.budget.unit
     text = part_of(plan.cost, budget.available, unit)
-    if budget.spent:
-        return f"{text} left ({amount_text(budget.amount, unit)} less {amount_text(budget.committed, unit)} spent)"
+    if budget.spent or plan.continued:
+        less = f" less {amount_text(budget.committed, unit)} spent" if budget.spent else ""
+        return f"{text} left ({amount_text(budget.amount, unit)}{less}{taken_over(plan)})"
     share = 1 - plan.unused_share
     late = "deadline" in plan.binding
     if plan.stopping is not None:
         rest = f"the rest{' within the deadline' if late else ''} adds {small(plan.stopping.gain)}"
         return f"{text} ({share:.0%}); {rest} (--spend all (spend=))"
     return f"{text}, {share:.1%} of the budget{'; the deadline allows no more' if late else ''}"
+
+
+def taken_over(plan: Plan) -> str:
+    """What of its cost a run that it goes on with has cost already, behind a comma; empty if it begins anew."""
+    spent = amount_text(plan.continued, plan.budget.unit)
+    return f"; it goes on with a run that has cost {spent} of it already" if plan.continued else ""
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:

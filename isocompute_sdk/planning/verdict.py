@@ -299,6 +299,7 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
     low, high = (end - best.reward for end in interval)
     run, further = going_on(fits, best, plan.rollouts, lambda batch: plan.hardware.refusal(batch) is None)
+    run = None if plan.continued else run
     return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), run, further)
 
 

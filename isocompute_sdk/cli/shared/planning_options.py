@@ -202,19 +202,21 @@ class BudgetOptions(SpeedOptions):
         Raises:
             RecordError: none of its runs has measured anything.
         """
+        if self.spent or source is None or len(source) != 1 or not source[0].is_dir():
+            return None
         from isocompute_sdk.campaigns.overview import study_around
 
-        return None if self.spent else study_around(source or ())
+        return study_around(source[0])
 
     def question(
         self, fits: Fits | FitsSet, around: tuple[Study, Path] | None, amount: Budget | None
     ) -> tuple[Planner, Budget | None, dict[str, Any]]:
         """The planner, the budget and the arguments of `allocate`: as typed, and by the study around the runs."""
+        if around is None:
+            return self.planner(fits), amount, self.choices()
         from isocompute_sdk.campaigns.overview import question
         from isocompute_sdk.planning import Planner
 
-        if around is None:
-            return self.planner(fits), amount, self.choices()
         if amount is None:
             return Planner.for_study(fits, around[0], **self.changed_arguments()), None, self.choices()
         own = question(*around, fits, amount, **self.changed_arguments())

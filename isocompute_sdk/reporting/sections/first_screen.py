@@ -10,7 +10,7 @@ from isocompute_sdk.health.findings import FALLS, FELL, falls_in
 from isocompute_sdk.phrases import counted, duration, joined, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
-from isocompute_sdk.planning.plan import IN_PYTHON, VERDICTS, assumed_values, best_sizes, limits
+from isocompute_sdk.planning.plan import IN_PYTHON, VERDICTS, assumed_values, best_sizes, limits, taken_over
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import bare, evaluated, part_of, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
@@ -270,7 +270,8 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         )
     else:
         evaluations += " included"
-    share = f"{part_of(plan.cost, plan.budget.available, unit)}{' left' if plan.budget.spent else ''}"
+    left = " left" if plan.budget.spent or plan.continued else ""
+    share = f"{part_of(plan.cost, plan.budget.available, unit)}{left}{taken_over(plan)}"
     share = "" if material.assumed_budget else share
     part, until, other, costs = plan.approved_costs, "", "", plan.costs
     if plan.approved_cost:

@@ -72,6 +72,9 @@ def test_a_plan_goes_on_from_the_pilot_run_with_its_n(both: FitsSet) -> None:
     assert again.group_size == fresh.group_size
     assert again.update_steps == int(1.8e6 / (32 * fresh.group_size))
     assert again.budget.spent == {"pilot": pytest.approx(1e5), "lost": 1e5}
+    assert (again.continued, fresh.continued) == (pytest.approx(4e5), 0.0)
+    assert again.gain is not None
+    assert again.gain.run_to_go_on is None
     assert again.cost <= again.budget.available
     # The whole pilot at most counts again, and only for a plan with this n and B_p.
     most = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 32): 9e9})
