@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from isocompute_sdk import api
@@ -258,10 +259,20 @@ class Campaign:
         )
 
     def planned_run(self) -> RunSpec:
-        """The run of the plan, with a seed that no other run has, or a pilot run that it continues."""
-        designed = self.designed
+        """The run of the plan, with a seed that no other run has, or a pilot run that it continues.
+
+        Raises:
+            PlanError: no run's reward rises beyond noise, so that there is no plan to train.
+        """
+        plan, designed = self.allocate(), self.designed
+        if plan.fits is not None and plan.fits.no_rise:
+            raise PlanError(
+                f"no run's reward rises beyond noise, so nothing is trained for the rest of {plan.budget}",
+                "Look at the reward and at how hard the problems are for the model (isocompute problems --help), or "
+                f"train the plan by hand: isocompute launch {quote(str(self.root / PLAN))}",
+            )
         if designed is not None:
-            return designed.planned_run(self.allocate())
+            return designed.planned_run(plan)
         seeds = [run.seed for run in self.study.expand()]
         # An earlier plan, for a smaller budget, may have left a run of that name.
         runs = (self._planned(seed) for seed in itertools.count(max(seeds) + 1))

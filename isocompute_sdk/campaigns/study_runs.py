@@ -42,6 +42,10 @@ class Cost:
         )
 
 
+MAX_SLOWER = 2.0
+"""Time that updates may take over the time that a stated speed says; responses that grow take longer too."""
+
+
 @dataclass(frozen=True)
 class StudyRuns:
     """The runs of one study."""
@@ -98,15 +102,35 @@ class StudyRuns:
             PlanError: it has to be measured, and none of the runs has begun.
         """
         study = self.study
-        if study.throughput is not None or study.budget is None or not study.budget.timed:
-            return study.throughput
         begun = [run for run in self.kept(runs) if store.has_begun(self.place(run))]
+        if study.budget is None or not study.budget.timed:
+            return study.throughput
+        if study.throughput is not None:
+            self._refuse_wrong_speed(study.throughput, begun)
+            return study.throughput
         if not begun:
             raise PlanError(
                 f"a budget of {study.budget} needs the speed of the machines, and nothing has run yet",
                 "Add throughput: to the study (isocompute run --probe measures it).",
             )
         return Throughput.measure(self._read(begun), gpus=max(study.hardware.gpu_counts))
+
+    def _refuse_wrong_speed(self, stated: Throughput, runs: Sequence[RunSpec]) -> None:
+        """Raise where updates took far longer than the stated speed says: a plan would cost as much more."""
+        taken = expected = 0.0
+        for run in runs:
+            status = follow(self.backend, self.place(run)).status()
+            hours = spending([status.folder]).training_hours
+            if hours and status.step:
+                taken += hours
+                expected += stated.wall_hours(run.rollouts_per_batch, status.step)
+        if taken > MAX_SLOWER * expected:
+            raise PlanError(
+                f"the updates so far took {taken:.3g} hours, {taken / expected:.1f} times as long as the study's "
+                "throughput says: its plan would cost as much more",
+                "Correct throughput: in the study (isocompute run --probe measures it), or leave it out to plan with "
+                "the speed of the runs; then start again.",
+            )
 
     def cost(self, run: RunSpec) -> float:
         """What a run has cost, in the unit of the study's budget; 0 if nothing tells. Rollouts without a budget."""

@@ -109,7 +109,7 @@ def test_a_run_that_pauses_for_a_look_is_not_called_finished(isocompute: Run, tm
 
 
 def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_path: Path) -> None:
-    timed = "budget: {rollouts: 100k, deadline_hours: 20}\nthroughput: {rollouts_per_second: 20, gpus: 1}"
+    timed = "budget: {rollouts: 100k, deadline_hours: 20}\nthroughput: {rollouts_per_second: 60, step_overhead_seconds: 30, gpus: 1}"
     text = STUDY.replace("budget: 100k", timed).replace("scale: 20_000", "scale: 20_000, clock: true")
     # As many train at once as the executor takes.
     text = text.replace("slots: 3, ", "")
@@ -135,6 +135,29 @@ def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_
     assert (first.update_steps, first.cost, first.budget) == (made.update_steps, made.cost, made.budget)
     left = 20 - hours / pilot.slots
     assert [plan.budget.deadline_hours for plan in plans if plan is not None] == pytest.approx([left, left, 9])
+
+
+def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(isocompute: Run, tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    flat = STUDY.replace("100k", "400k").replace(
+        "pilot: {slots: 3, stop_early: false, largest_share: 0.1}", "pilot: auto"
+    )
+    study.write_text(
+        flat.replace("task_seed: 1, scale: 20_000", "task_seed: 3, scale: 30_000").replace("auto", "flat", 1)
+    )
+    stopped = isocompute("run", "study.yaml")
+    assert stopped.returncode == 1
+    assert "rises beyond noise" in stopped.stderr
+    assert all(one.what != "plan" for one in read_decisions(tmp_path / "runs" / "flat"))
+    # A speed that its runs do not reach would make the plan cost more than its budget.
+    text = STUDY.replace("budget: 100k", "budget: 20 gpu_hours").replace("scale: 20_000", "scale: 20_000, clock: true")
+    study.write_text(f"{text}throughput: {{rollouts_per_second: 500, gpus: 1}}\nhardware: {{gpus: 1}}\n")
+    stopped = isocompute("run", "study.yaml")
+    assert stopped.returncode == 1
+    assert "times as long" in stopped.stderr
+    assert not (tmp_path / "runs" / "auto" / "plan.json").exists()
+    study.write_text(f"{text}hardware: {{gpus: 1}}\n")
+    ok(isocompute("run", "study.yaml"))
 
 
 def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_command_that_goes_on(
