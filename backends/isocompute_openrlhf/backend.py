@@ -9,6 +9,7 @@ from typing import Any
 from isocompute_openrlhf.flags import (
     CHECKS,
     FLAGS,
+    MAX_ROWS,
     MISREAD_IN_PATHS,
     VERSION,
     OpenRLHFCase,
@@ -97,6 +98,9 @@ class OpenRLHFBackend(FrameworkBackend[OpenRLHFCase]):
             keys.get(dotted, keys.get(flat))
             for dotted, flat in (("data.max_samples", "max_samples"), ("rollout.batch_size", "rollout_batch_size"))
         )
+        if rows == MAX_ROWS:
+            # A script of ours takes all the rows that it writes.
+            return None
         episodes = keys.get("train.num_episodes", keys.get("num_episodes")) or 1
         return float(rows // batch * episodes) if isinstance(rows, int) and isinstance(batch, int) else None
 

@@ -180,3 +180,11 @@ def test_the_command_line_prints_both(
     assert refused.returncode == 1
     assert "trl" in refused.stderr
     assert not (tmp_path / "launch.sh").exists()
+
+
+@pytest.mark.parametrize("backend", ["openrlhf", "verl"])
+def test_a_script_of_ours_differs_in_nothing_from_its_plan(plan: Plan, backend: str, tmp_path: Path) -> None:
+    run = run_of(plan, backend)
+    (tmp_path / "launch.sh").write_text(registry.load(backend).script(run))
+    shown = existing.against(registry.load(backend), backend, run, tmp_path / "launch.sh")
+    assert [row for row in shown.rows if not row.same and row.script is not None] == []

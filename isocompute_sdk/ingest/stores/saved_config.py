@@ -7,6 +7,7 @@ holds itself. What a key means is certain only if its framework is known, which 
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 import tomllib
@@ -291,8 +292,11 @@ def settings_in(words: Sequence[str]) -> dict[str, Any]:
         if match:
             found[match[1].replace("-", "_")] = scalar(match[2])
         elif re.fullmatch(r"--[A-Za-z_][\w.-]*", word):
-            value = words[i + 1] if i + 1 < len(words) and not words[i + 1].startswith("--") else True
-            found[word[2:].replace("-", "_")] = scalar(value) if isinstance(value, str) else value
+            values = list(itertools.takewhile(lambda one: not one.startswith("--"), words[i + 1 :]))
+            numbers = list(itertools.takewhile(lambda one: not isinstance(scalar(one), str), values))
+            # Flags with several values, such as the betas of Adam, have numbers.
+            text = " ".join(numbers if len(numbers) > 1 else values[:1])
+            found[word[2:].replace("-", "_")] = scalar(text) if values else True
     return found
 
 

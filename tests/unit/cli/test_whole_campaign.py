@@ -109,7 +109,8 @@ def test_a_run_that_pauses_for_a_look_is_not_called_finished(isocompute: Run, tm
 
 
 def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_path: Path) -> None:
-    timed = "budget: {rollouts: 100k, deadline_hours: 20}\nthroughput: {rollouts_per_second: 60, step_overhead_seconds: 30, gpus: 1}"
+    timed = "budget: {rollouts: 100k, deadline_hours: 20}\n"
+    timed += "throughput: {rollouts_per_second: 60, step_overhead_seconds: 30, gpus: 1}"
     text = STUDY.replace("budget: 100k", timed).replace("scale: 20_000", "scale: 20_000, clock: true")
     # As many train at once as the executor takes.
     text = text.replace("slots: 3, ", "")
