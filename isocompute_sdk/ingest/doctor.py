@@ -279,9 +279,10 @@ def _remarks(findings: Sequence[RunFinding], values: Rewards) -> list[str]:
         if not -1e-9 <= low <= high <= 1 + 1e-9 and two_scales(metric, parts) is None:
             span = f"runs from {low:.4g} to {high:.4g}" if low < high else f"is always {low:.4g}"
             which = f"--metric {shlex.quote(metric)} " if len(values) > 1 else ""
+            shown = [one for _, one in parts] if which else rewards
             found.append(
                 f"{metric} {span} in {counted(len(parts), 'run')}: give fit and audit the lowest and highest "
-                f"value that the reward function can return: {which}{bounds_option(np.concatenate(rewards))}"
+                f"value that the reward function can return: {which}{bounds_option(np.concatenate(shown))}"
             )
     for field_ in ("model", "train_data"):
         measured = (one for one in findings if one.runs is not None and one.metric is not None)

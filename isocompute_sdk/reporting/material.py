@@ -29,6 +29,7 @@ from isocompute_sdk.planning.plan_parts import Alternative
 from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
+from isocompute_sdk.records.runset import check_runs
 from isocompute_sdk.reporting.wording import bounds_words, budget_option, going_on, runs_behind, speed_options
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
@@ -273,12 +274,13 @@ def gather(source: Source, asked: Asked, study: Study | None = None) -> Material
             return _of_fits(source, asked, "fits")
         case Audit():
             return Material("audit", asked, audit=source)
-        case RunSet():
-            return _of_runs(source, asked, "runs")
         case str() | PathLike():
             paths = [Path(source)]
-        case _:
+        case Sequence():
             paths = [Path(one) for one in source]
+        case _:
+            # It raises on a table of another kind.
+            return _of_runs(check_runs(source), asked, "runs")
     return _of_paths(paths, asked, study)
 
 

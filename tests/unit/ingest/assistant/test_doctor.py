@@ -202,6 +202,15 @@ def test_all_runs_together_need_one_range_of_the_reward(isocompute: Command, tmp
     assert {run["group_size"] for run in json.loads(kept.stdout)["runs"]} == {4, 16}
 
 
+def test_each_of_several_metrics_has_a_range_of_its_own(tmp_path: Path) -> None:
+    for name, metric, rewards in (("a", "eval_acc", (15.6, 56.2)), ("b", "reward_avg", (0.1, 2.0))):
+        rows = "".join(f"{name},8,1,{9 * at},{reward}\n" for at, reward in enumerate(rewards))
+        (tmp_path / f"{name}.csv").write_text(f"run,n,bp,step,{metric}\n{rows}")
+    said = " ".join(diagnose(tmp_path).remarks)
+    assert "--metric eval_acc --bounds 0 100" in said
+    assert "--metric reward_avg --bounds LOW HIGH" in said
+
+
 def test_the_range_of_an_evaluation_holds_the_rewards_of_updates_too(tmp_path: Path) -> None:
     rows = "".join(f"r,8,32,{step},{step / 100 - 0.9},{step / 100 - 1.7}\n" for step in range(0, 90, 10))
     (tmp_path / "t.csv").write_text(f"run_id,n,bp,step,avg@4,train_reward\n{rows}")
