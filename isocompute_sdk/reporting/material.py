@@ -109,8 +109,11 @@ class Material:
         """Plans by increasing budget, that of the page among them: what the slider picks from; none without planner."""
         if self.planner is None or self.plan is None:
             return ()
-        here = self.plan.budget.amount
-        return plans_around(self.plan, self.planner, self.options, (here / BELOW, here * ABOVE), STEPS)
+        here, plan = self.plan.budget.amount, self.plan
+        if not self.planned_again:
+            # A plan that was changed by hand is not the best for its budget.
+            plan = self.planner.allocate(plan.budget, **{**self.options, "slots": 0})
+        return plans_around(plan, self.planner, self.options, (here / BELOW, here * ABOVE), STEPS)
 
     @cached_property
     def ended(self) -> int:

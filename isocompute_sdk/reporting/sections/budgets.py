@@ -52,7 +52,7 @@ def by_budget(material: Material) -> Section:
     else:
         blocks.append(Missing("No reward is predicted here: that needs runs of this model.", material.with_runs))
     positions = tuple((say.amount(one.budget.amount, plan.budget.unit), numbers(one)) for one in ladder)
-    start = next(i for i, one in enumerate(ladder) if one is plan)
+    start = next(i for i, one in enumerate(ladder) if one.budget.amount == plan.budget.amount)
     text = f"Move the slider: {len(positions)} budgets, each planned like the one above."
     if material.comparison is not None:
         text = f"All of this was predicted before the plan was trained. {text}"

@@ -10,7 +10,7 @@ from isocompute_sdk.health.findings import FALLS, FELL, falls_in
 from isocompute_sdk.phrases import counted, duration, joined, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
-from isocompute_sdk.planning.plan import IN_PYTHON, VERDICTS, assumed_values, best_sizes, limits, taken_over
+from isocompute_sdk.planning.plan import IN_PYTHON, assumed_values, best_sizes, limits, taken_over
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import bare, evaluated, part_of, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
@@ -122,7 +122,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         ]
     return Answer(
         tone=tone,
-        label=VERDICTS[plan.verdict.kind] if approval is None else approval.label,
+        label="Changed by hand, not judged" if approval is None else approval.label,
         sentence=sentence,
         decision=decision,
         command=command,
