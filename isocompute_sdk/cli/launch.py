@@ -165,9 +165,9 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
         remaining, when = rest * plan.rollouts_per_batch, "then, to decide whether to go on"
         if checked < trained:
             when = f"at step {checked:,}, unless you stop there, to see what lies ahead"
-        # Beside them the answer compares going on with a new run; options of reading would be for its log as well.
-        read = runs_behind(plan.fits)
-        beside = read if _own_runs(plan) and " --" not in f" {read}" else ""
+        # Beside them the answer compares going on with a new run; values that were set would be for its log as well.
+        read = f" {runs_behind(plan.fits)}"
+        beside = read.strip() if _own_runs(plan) and not any(word in read for word in (" --set ", " --map ")) else ""
         source = f" {beside}" * bool(beside)
         words = [
             f"isocompute forecast{source}",

@@ -505,6 +505,9 @@ def _notes(forecast: Forecast, options: Sequence[Option], factor: float) -> list
         )
         notes.append(Note("no-healthy-checkpoint", "warning", text))
     if factor > FURTHEST:
-        text = f"What is left is {multiple(factor - 1)} times what was spent; the forecast reaches {FURTHEST:g}x."
+        text = (
+            f"What is left is {multiple(factor - 1)} times what was spent: rewards are shown for {FURTHEST:g}x the "
+            "compute so far, and no new run is compared. isocompute allocate plans one."
+        )
         notes.append(Note("forecast-uncertain", "warning", text, {"factor": factor}))
     return notes

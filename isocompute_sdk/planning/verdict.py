@@ -251,9 +251,10 @@ def _by_reach(plan: Plan, fits: Fits, far: float) -> Approval:
     if not shares:
         return Approval("approve", f"{cost}; plans of up to {CHECK_AT:g} x need no check")
     checks = [Approval("check", cost, *_check(plan, share)) for share in shares]
-    if far > FAR:
-        return _part(plan, checks[0])
     best = -np.inf if plan.gain is None else plan.gain.best.reward
+    if far > FAR:
+        gains = checks[0].expected is None or checks[0].expected > best
+        return _part(plan, checks[0], "" if gains else _untold(plan, checks[0]))
     telling = [one for one in checks if one.lowest is not None and one.lowest > best]
     if telling and not untried:
         return telling[0]

@@ -461,9 +461,10 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     if asked.budget is not None or not (folder / campaigns.PLAN).exists():
         fitting = {"metric": settings.metric, "eval_set": settings.eval_set, **settings.fit, **asked.fit}
         fits = Fits.load(folder / campaigns.FITS) if (folder / campaigns.FITS).exists() else None
-        told = "" if fits else "The runs are still training; the campaign fits them when they have ended."
+        told = "" if fits else "The campaign fits the runs when they have ended."
         if runs is None:
-            return replace(found, fits=fits, problem=f"No run here has measured anything. {told}".strip())
+            stage = "" if found.campaign is None else f" So far: {found.campaign.stage}."
+            return replace(found, fits=fits, problem=f"No run here has measured anything yet.{stage}")
         so_far = _of_runs(runs, replace(asked, fit=fitting), name, study, folder)
         problem = so_far.problem and f"{told} {so_far.problem}".strip()
         return replace(so_far, folders=folders, campaign=found.campaign, refit=found.refit, problem=problem)

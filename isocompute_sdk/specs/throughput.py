@@ -190,11 +190,11 @@ class Throughput(Spec):
         if self.gpu_exponent is None:
             raise SpecError(
                 f"gpu_exponent is not known: speed is known only for gpus = {self.gpus}, not for {gpus}",
-                f"Plan with --gpus {self.gpus} and no other number in the budget, correct gpus if another was timed, "
-                "or add --gpu-exponent (gpu_exponent=): 1 for ideal scaling, or as measured at two numbers of GPUs.",
+                f"Plan for {self.gpus} GPUs (--gpus {self.gpus}, gpus=), say how many were timed if not {self.gpus}, "
+                "or add --gpu-exponent (gpu_exponent=): 1 for ideal scaling, or as measured at two numbers.",
             ).in_shell(
-                f"Plan with --gpus {self.gpus} and no other number in the budget, correct gpus if another was timed, "
-                "or add --gpu-exponent: 1 for ideal scaling, or as measured at two numbers of GPUs.",
+                f"Plan for {self.gpus} GPUs (--gpus {self.gpus}), say how many were timed if not {self.gpus}, or add "
+                "--gpu-exponent: 1 for ideal scaling, or as measured at two numbers.",
                 ["--gpu-exponent NUMBER"],
             )
         factor = (gpus / self.gpus) ** self.gpu_exponent

@@ -42,7 +42,7 @@ def why(material: Material) -> Section:
     if plan is not None and plan.alternatives:
         blocks.append(_every_n(material, plan))
     if not blocks:
-        if fits is None and material.runs is not None:
+        if fits is None and (material.runs is not None or material.study is not None):
             blocks.append(Missing("There are no reward curves here: these runs are not fitted."))
         else:
             text = "There are no reward curves here: published laws have none, and a saved audit keeps none."
