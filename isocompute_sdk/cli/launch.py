@@ -15,7 +15,7 @@ import typer
 
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
-from isocompute_sdk.cli.shared.new_runs import pooled
+from isocompute_sdk.cli.shared.new_runs import pooled, rewards
 from isocompute_sdk.cli.shared.output import aligned, emit_json, say, say_exactly
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.notes import Note
@@ -174,6 +174,7 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
             quote(output_dir),
             *bounds_words(plan.fits),
             *(f"--pool {name}" for name in (pooled(plan.fits, [plan.learning_rate]) if beside else ())),
+            *(rewards(plan) if beside else ()),
             f"--remaining {remaining}",
         ]
         yield f"{when}: {' '.join(words)}{', with your runs in place of RUNS' * (beside == 'RUNS')}"
