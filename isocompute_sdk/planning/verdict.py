@@ -396,7 +396,7 @@ def _against(plan: Plan) -> str:
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
             left = f"the plan, a new run, is predicted to gain {gain}; "
-            left += "isocompute forecast says what continuing the old run would gain"
+            left += f"isocompute forecast says what continuing {plan.gain.run_to_go_on or 'the old run'} would gain"
         against = f"a run already reached {plan.gain.best}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"
