@@ -112,7 +112,9 @@ class Material:
         here, plan = self.plan.budget.amount, self.plan
         if not self.planned_again:
             # A plan that was changed by hand is not the best for its budget.
-            plan = self.planner.allocate(plan.budget, **{**self.options, "slots": 0})
+            options = dict[str, Any](self.options)
+            options["slots"] = 0
+            plan = self.planner.allocate(plan.budget, **options)
         return plans_around(plan, self.planner, self.options, (here / BELOW, here * ABOVE), STEPS)
 
     @cached_property
