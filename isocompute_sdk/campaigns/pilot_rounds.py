@@ -327,6 +327,10 @@ class DesignedPilot:
             reason += f", of at most {largest:.0%}" if most <= 0 else ""
         else:
             fits = self._fit(taken)
+            if fits.no_rise and (longer := self._longer(taken, most)):
+                reason = "no reward rises beyond noise yet: the runs go on, to at most twice their length"
+                self._save_round(taken, number, longer, reason, ())
+                return
             asked = self.own.planner(fits, self.runs(taken)).next_runs(
                 self.left(taken),
                 slots=self.slots,
@@ -341,6 +345,20 @@ class DesignedPilot:
             barred = "; runs that were stopped early are not continued" if len(advised) < len(asked.runs) else ""
             runs, reason = self._chosen(advised, taken), asked.reason + barred
         self._save_round(taken, number, runs, reason, asked.runs if asked is not None else (), asked=asked)
+
+    def _longer(self, taken: Sequence[Decision], most: float) -> list[Chosen]:
+        """Every healthy run at twice its length, or what the pilot may still cost; none if the backend cannot go on."""
+        kept = {run.run_id for run in self.own.kept(self.runs(taken))} if self.extends else set[str]()
+        going = [one for one in taken[-1].runs if one.run_id in kept and one.stopped is None]
+        cost = sum(self.own.cost(self.spec(one)) for one in going)
+        share = min(1.0, most / cost) if cost else 0.0
+        if any(share * one.update_steps < MIN_UPDATES for one in going):
+            return []
+        ends = [one.update_steps + math.floor(share * one.update_steps) for one in going]
+        return [
+            replace(one, first_step=one.update_steps, update_steps=end, final_steps=end)
+            for one, end in zip(going, ends, strict=True)
+        ]
 
     def _most(self, taken: Sequence[Decision]) -> float:
         """What the pilot may still cost, in the budget's unit; plans for earlier budgets do not count."""

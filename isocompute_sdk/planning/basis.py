@@ -96,7 +96,11 @@ class Basis:
         first = fits.first if isinstance(fits, FitsSet) else fits
         # What a study's own runs trained is what it plans for, also where they are simulated.
         model = first.model if first.method in FITTED and first.model is not None else study.model
-        made: dict[str, Any] = {"hardware": study.hardware, "recipe": study.recipe, "throughput": speed}
+        recipe, run = study.recipe, first.problems_per_batch if first.method in FITTED else ()
+        if run and run[0] < recipe.min_problems_per_batch and "min_problems_per_batch" not in recipe.given:
+            # Runs below the floor of the preset were wanted.
+            recipe = recipe.replace(min_problems_per_batch=run[0])
+        made: dict[str, Any] = {"hardware": study.hardware, "recipe": recipe, "throughput": speed}
         made |= {"evaluation": study.evaluation, "model": model}
         return cls(fits, **(made | changes))
 

@@ -139,17 +139,23 @@ def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_
 
 
 def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(isocompute: Run, tmp_path: Path) -> None:
-    study = tmp_path / "study.yaml"
+    study, folder = tmp_path / "study.yaml", tmp_path / "runs" / "flat"
     flat = STUDY.replace("100k", "400k").replace(
-        "pilot: {slots: 3, stop_early: false, largest_share: 0.1}", "pilot: auto"
+        "slots: 3, stop_early: false, largest_share: 0.1", "largest_share: 0.08"
     )
-    study.write_text(
-        flat.replace("task_seed: 1, scale: 20_000", "task_seed: 3, scale: 30_000").replace("auto", "flat", 1)
-    )
+    flat = flat.replace("task_seed: 1, scale: 20_000", "task_seed: 3, scale: 30_000").replace("auto", "flat", 1)
+    study.write_text(flat)
     stopped = isocompute("run", "study.yaml")
     assert stopped.returncode == 1
     assert "rises beyond noise" in stopped.stderr
-    assert all(one.what != "plan" for one in read_decisions(tmp_path / "runs" / "flat"))
+    taken = read_decisions(folder)
+    assert all(one.what != "plan" for one in taken)
+    # Before it stops its runs go on for longer, and with more of the budget until one rises.
+    first, last = ({run.run_id: run.final_steps for run in one.runs} for one in (taken[0], taken[-1]))
+    assert all(first[name] < last[name] <= 2 * first[name] for name in first)
+    study.write_text(flat.replace("0.08", "0.35"))
+    ok(isocompute("run", "study.yaml"))
+    assert read_decisions(folder)[-1].what == "plan"
     # A speed that its runs do not reach would make the plan cost more than its budget.
     text = STUDY.replace("budget: 100k", "budget: 20 gpu_hours").replace("scale: 20_000", "scale: 20_000, clock: true")
     study.write_text(f"{text}throughput: {{rollouts_per_second: 500, gpus: 1}}\nhardware: {{gpus: 1}}\n")
