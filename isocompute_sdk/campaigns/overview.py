@@ -16,7 +16,7 @@ from isocompute_sdk.campaigns.pilot_rounds import Decision, read_decisions
 from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
 from isocompute_sdk.errors import IsoComputeError, PlanError, RecordError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
-from isocompute_sdk.phrases import counted
+from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
@@ -128,38 +128,48 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
     Raises:
         PlanError: nothing is left of the budget, or it is the study's own and its plan was trained.
     """
-    own = study.budget
+    saved = CAMPAIGN.load(folder / SETTINGS) if CAMPAIGN.holds(folder / SETTINGS) else None
+    own, trained = study.budget, study.budget if saved is None else saved.study.budget
     asked = own if budget is None else budget if own is None else budget.in_place_of(own)
     if asked is None:
         raise PlanError(f"study {study.name!r} has no budget", "Add budget: to the study, or give one: --budget 3M.")
-    if (folder / REFIT).exists() and asked == own:
-        raise PlanError(
-            f"{study.name} is done: its plan has been trained",
-            "To plan more, raise the study's budget, or give a larger one: --budget C.",
-        )
-    kept = CAMPAIGN.load(folder / SETTINGS).plan if CAMPAIGN.holds(folder / SETTINGS) else {}
-    campaign = Campaign(study.replace(budget=asked), folder, base=_base_of(study, folder))
+    kept = {} if saved is None else saved.plan
+    campaign = _campaign_in(folder, study.replace(budget=asked))
     runs, designed = campaign.study_runs, campaign.designed
     taken = () if designed is None else designed.decisions()
+    chosen = bool(taken) and taken[-1].what == "plan" and (folder / PLAN).exists()
+    if asked == trained and ((folder / REFIT).exists() or chosen):
+        how = (
+            "is done: its plan has been trained"
+            if (folder / REFIT).exists()
+            else f"trains its plan, {Plan.load(folder / PLAN).sizes}"
+        )
+        raise PlanError(
+            f"{study.name} {how}", "To plan more, raise the study's budget, or give a larger one: --budget C."
+        )
     speed = runs.throughput(study.expand() if designed is None else designed.runs(taken))
     if speed is not None:
         fits = runs.as_fitted(fits)
     planner = Planner.for_study(fits, study, **{"throughput": speed, **given})
     if designed is None:
         return Question(planner, _less_plan(asked, folder), {"n_problems": study.data.n_problems, **kept})
+    if budget is not None and budget.spent and budget != own:
+        # Who says what was spent says all of it.
+        return Question(planner, asked, {"n_problems": study.data.n_problems, **kept, "slots": designed.slots})
     left = designed.left(taken)
     if own is None or asked.deadline_hours != own.deadline_hours:
         left = left.replace(deadline_hours=asked.deadline_hours)
     return Question(planner, left, {**designed.asked(planner.fits), **kept, "slots": designed.slots})
 
 
-def _base_of(study: Study, folder: Path) -> Path:
-    """The folder to which the paths of a campaign are relative: its own, or that in which its study was started."""
-    runs = Path(study.output_dir) / study.name
+def _campaign_in(folder: Path, study: Study) -> Campaign:
+    """The campaign of a study whose runs lie in a folder, also where that was moved."""
+    runs, where = Path(study.output_dir) / study.name, folder.resolve()
     if (folder / runs).is_dir():
-        return folder
-    where = folder.resolve()
-    return where.parents[len(runs.parts) - 1] if where.parts[-len(runs.parts) :] == runs.parts else Path()
+        return Campaign(study, folder, base=folder)
+    if where.parts[-len(runs.parts) :] == runs.parts:
+        return Campaign(study, folder, base=where.parents[len(runs.parts) - 1])
+    return Campaign(study.replace(output_dir=".", name=where.name), folder, base=where.parent)
 
 
 def _less_plan(budget: Budget, folder: Path) -> Budget:
@@ -222,7 +232,8 @@ def overview(folder: Path) -> Overview | None:
 def best_so_far(folder: Path, study: Study) -> Plan | None:
     """The plan, else the one that its next start would make of what was measured; None of too little."""
     if (folder / PLAN).exists() and not (folder / REFIT).exists():
-        return Plan.load(folder / PLAN)
+        plan = Plan.load(folder / PLAN)
+        return None if plan.fits is not None and plan.fits.no_rise else plan
     saved = next((Fits.load(folder / name) for name in (REFIT, FITS) if (folder / name).exists()), None)
     try:
         fits = _fitted(folder, study) if saved is None else saved
@@ -272,8 +283,14 @@ def _stage(
         return "done", True
     if (folder / PLAN).exists():
         plan = Plan.load(folder / PLAN)
+        if plan.fits is not None and plan.fits.no_rise:
+            return "stopped before its plan: no run's reward rises beyond noise", False
         return f"training the plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}", False
     if taken is None:
         total = len(study.expand()) if study.sweep is not None else len(statuses)
         return f"sweep: {finished} of {counted(total, 'run')} finished", finished == total
-    return f"pilot, {taken[-1].reason}" if taken else "designing the pilot", False
+    if not taken:
+        return "designing the pilot", False
+    paused = [f"{one.run_id} at {one.update_steps:,} of {one.final_steps:,} steps" for one in taken[-1].pausing]
+    first = f"; its next start looks which go on first: {listed(paused, 4)}" if paused else ""
+    return f"pilot, {taken[-1].reason}{first}", False

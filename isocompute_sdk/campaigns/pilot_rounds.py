@@ -115,6 +115,11 @@ class Decision:
     """The design of the first round."""
 
     @property
+    def pausing(self) -> tuple[Chosen, ...]:
+        """Runs that pause for a look, of which the next decision says which go on."""
+        return tuple(one for one in self.runs if one.update_steps < one.final_steps) if self.looks else ()
+
+    @property
     def named(self) -> dict[str, Chosen]:
         """Its runs by name."""
         return {run.run_id: run for run in self.runs}
@@ -200,7 +205,7 @@ class DesignedPilot:
                 self.train(self.runs(taken))
                 if taken[-1].what in ("end", "plan"):
                     return self.runs(taken)
-            if taken and taken[-1].looks and any(run.update_steps < run.final_steps for run in taken[-1].runs):
+            if taken and taken[-1].pausing:
                 self._look(taken)
             else:
                 self._next_round(taken)

@@ -206,6 +206,8 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
     yield from map(_in_a_line, _not_approved(plan))
     if plan.check:
         yield plan.check
+    if plan.continued:
+        yield "the plan goes on with a run, this script begins anew: the study's own `isocompute run` goes on with it"
     if values := assumed_values(plan):
         yield f"assumed, because neither you nor the runs gave them: {values}; to change: --change NAME=VALUE"
     if "learning_rate" in plan.assumed:

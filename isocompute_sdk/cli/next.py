@@ -87,13 +87,10 @@ def next_runs(
         isocompute next study.yaml --output next.yaml
     """
     from isocompute_sdk.planning import NextRuns
+    from isocompute_sdk.reporting.wording import budget_option
 
     paths, study, around = _sources(list(source or ()), planning)
-    own = study if around is None else around[0]
-    budget = planning.amount() if planning.budget is not None else None if own is None else own.budget
-    if budget is None:
-        what = "--budget" if study is None else f"{paths[0]} with a budget, or --budget"
-        raise SpecError(f"received no budget for runs and plan; accepted: {what}", "For example --budget 3M.")
+    budget = _budget(planning, study if around is None else around[0], paths)
     if output is not None and output.suffix in YAML and study is None:
         raise SpecError(
             f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",
@@ -116,7 +113,7 @@ def next_runs(
     lines, alone = list[str](), dict[str, Any](choices)
     alone["slots"] = 0
     if study is not None:
-        lines = _study_commands(first, study, paths[0], output, planning.budget)
+        lines = [*_paused(around), *_study_commands(first, study, paths[0], output, planning)]
         lines = lines or [f"next: {_training(plan or planner.allocate(budget, **alone), study)}"]
     if output is not None:
         _write(output, found, first, study, paths, lines)
@@ -125,7 +122,7 @@ def next_runs(
         return
     say(found.summary())
     if study is not None and plan is not None and not first.runs:
-        refused = plan.approval is not None and plan.approval.kind == "do-not"
+        refused = plan.approval is not None and plan.approval.kind == "do-not" and not planner.fits.no_rise
         lines = [*_against(plan), *(re.sub("^next", "to train it anyway", line) if refused else line for line in lines)]
     if plan is not None and runs is not None:
         print_first_notes(plan, alone=True)
@@ -134,7 +131,8 @@ def next_runs(
     if study is None:
         plan = plan or planner.allocate(budget, **(alone if first.runs else choices))
         fits = None if runs is None else planner.fits
-        typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:]))
+        stated = shlex.split(budget_option(budget.replace(spent=None))) if planning.budget is None else []
+        typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:], *stated))
         model = planning.model or (None if fits is None else fits.model)
         at_once = choices.get("slots", 1) if runs is not None else 1
         scripts = _scripts(first, plan, paths, checkpoints or (), fits, fitting, planning, typed, model, at_once)
@@ -143,12 +141,28 @@ def next_runs(
         say(line)
 
 
-def _study_commands(first: NextRuns, study: Study, path: Path, output: Path | None, asked: str | None) -> list[str]:
+def _paused(around: tuple[Study, Path] | None) -> list[str]:
+    """That runs of a campaign pause, of which its next start first sees which go on."""
+    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
+
+    taken = () if around is None else read_decisions(around[1])
+    runs = [
+        f"{one.run_id} at {one.update_steps:,} of {one.final_steps:,} steps"
+        for one in (taken[-1].pausing if taken else ())
+    ]
+    return [f"its next start first looks which paused runs go on: {listed(runs, 4)}"] if runs else []
+
+
+def _study_commands(
+    first: NextRuns, study: Study, path: Path, output: Path | None, planning: BudgetOptions
+) -> list[str]:
     """What to type to make these runs in a study; without runs nothing, or how to run a study that trains its plan."""
     if study.designed is not None and (output is None or not first.runs):
-        # It makes them itself.
-        raised = f", with {asked} as its budget" * bool(asked)
-        return [f"next{raised}: isocompute run {quote(str(path))}"]
+        # It makes them itself, by what its file says.
+        if others := [option for option in changed_options(planning) if option != "--budget"]:
+            return [f"isocompute run {quote(str(path))} does not know {joined(others)}: change the study first"]
+        raised = planning.budget is not None and planning.amount() != study.budget
+        return [f"next{f', with {planning.budget} as its budget' * raised}: isocompute run {quote(str(path))}"]
     if not first.runs:
         return []
     if output is None or output.suffix not in YAML:
@@ -237,6 +251,20 @@ def _scripts(
         asked = replace(typed, words=tuple(words))
         yield f"{when}: {asked.asking('next', *folders, *paid, *differ, *named)}"
     yield from going_on("or", plan, typed)
+
+
+def _budget(planning: BudgetOptions, study: Study | None, paths: Sequence[Path]) -> Budget:
+    """The budget as typed, else that of the study."""
+    from isocompute_sdk.reporting.wording import budget_option
+
+    if planning.budget is not None:
+        return planning.amount()
+    if study is None or study.budget is None:
+        what = "--budget" if study is None else f"{paths[0]} with a budget, or --budget"
+        raise SpecError(f"received no budget for runs and plan; accepted: {what}", "For example --budget 3M.")
+    if planning.deadline or planning.spent:
+        raise SpecError("--deadline and --spent work only with --budget", f"Add {budget_option(study.budget)}.")
+    return study.budget
 
 
 def _sources(paths: list[Path], planning: BudgetOptions) -> tuple[list[Path], Study | None, tuple[Study, Path] | None]:

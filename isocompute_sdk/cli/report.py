@@ -100,6 +100,8 @@ def report(
         from isocompute_sdk.planning.comparing import parse_configuration
 
         parse_configuration(compare)
+    if planning.budget is None and (planning.deadline or planning.spent):
+        raise SpecError("--deadline and --spent work only with --budget", "Add the budget: --budget 3M.")
     page = output or USUAL
     typed = without(sys.argv[2:], LEFT_OUT)
     limit = planning.max_rollouts_per_batch

@@ -556,10 +556,10 @@ def _problem_sets(plan: Plan) -> str:
 
 def _cost(plan: Plan) -> str:
     budget, unit = plan.budget, plan.budget.unit
-    text = part_of(plan.cost, budget.available, unit)
+    text = to_pay(plan)
     if budget.spent or plan.continued:
-        less = f" less {amount_text(budget.committed, unit)} spent" if budget.spent else ""
-        return f"{text} left ({amount_text(budget.amount, unit)}{less}{taken_over(plan)})"
+        spent = amount_text(budget.committed + plan.continued, unit)
+        return f"{text} left ({amount_text(budget.amount, unit)} less {spent} spent{taken_over(plan)})"
     share = 1 - plan.unused_share
     late = "deadline" in plan.binding
     if plan.stopping is not None:
@@ -568,10 +568,15 @@ def _cost(plan: Plan) -> str:
     return f"{text}, {share:.1%} of the budget{'; the deadline allows no more' if late else ''}"
 
 
+def to_pay(plan: Plan) -> str:
+    """What is still to be paid for it beside what is left of the budget, in words."""
+    return part_of(plan.cost - plan.continued, plan.budget.available - plan.continued, plan.budget.unit)
+
+
 def taken_over(plan: Plan) -> str:
-    """What of its cost a run that it goes on with has cost already, behind a comma; empty if it begins anew."""
-    spent = amount_text(plan.continued, plan.budget.unit)
-    return f"; it goes on with a run that has cost {spent} of it already" if plan.continued else ""
+    """What of that a run that it goes on with has cost, behind a comma; empty if it begins anew."""
+    cost = amount_text(plan.continued, plan.budget.unit)
+    return f", {cost} of it by the run that it goes on with" if plan.continued else ""
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:

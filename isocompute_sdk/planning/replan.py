@@ -32,6 +32,7 @@ from isocompute_sdk.planning.plan_parts import Verdict
 from isocompute_sdk.planning.pricing import Candidate
 from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.planning.verdict import trouble_of
+from isocompute_sdk.records.runset import check_runs
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.training.registry import backend_of
 
@@ -238,8 +239,12 @@ def replan(
     rng: np.random.Generator | int | None,
 ) -> Replan:
     """Options for the rest of a run's budget; see `Planner.replan`."""
+    mine = check_runs(runs) if run_id is None else check_runs(runs).filter(run_id=run_id)
+    sets = {run.context.get("n_problems") for run in mine.runs()}
+    if len(sets) == 1 and (own := sets.pop()) is not None:
+        # A new run would train on the same problems.
+        basis = basis.for_problem_set(int(own))
     fits = basis.fits
-    mine = runs if run_id is None else runs.filter(run_id=run_id)
     metric = fits.metric if fits.metric in mine.metrics else None
     saved = [(one.step, str(one.path)) for one in checkpoints]
     live = live_run(runs, run_id, metric, fits.eval_set if metric is not None else None, saved)

@@ -68,6 +68,7 @@ def instead(plan: Plan) -> tuple[str, str] | None:
     if (not plan.gains_nothing and plan.last_half is None) or (better := better_reward(plan)) is None:
         return None
     unit = "" if plan.budget.unit == "rollouts" else f" --reward-unit {plan.budget.unit}"
+    unit += "" if plan.budget.gpus is None else f" --gpus {plan.budget.gpus}"
     return "what a higher reward would cost", f"--for-reward {round(better, 3):g}{unit}"
 
 

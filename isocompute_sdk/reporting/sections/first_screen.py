@@ -10,9 +10,9 @@ from isocompute_sdk.health.findings import FALLS, FELL, falls_in
 from isocompute_sdk.phrases import counted, duration, joined, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
-from isocompute_sdk.planning.plan import IN_PYTHON, assumed_values, best_sizes, limits, taken_over
+from isocompute_sdk.planning.plan import IN_PYTHON, assumed_values, best_sizes, limits, taken_over, to_pay
 from isocompute_sdk.planning.plan_parts import Approval, Gain
-from isocompute_sdk.planning.pricing import bare, evaluated, part_of, samples_per_evaluation
+from isocompute_sdk.planning.pricing import bare, evaluated, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
 from isocompute_sdk.reporting import wording as say
 from isocompute_sdk.reporting.material import REACH, Material
@@ -217,6 +217,8 @@ def _going_on(material: Material) -> list[Block]:
         budget, text, command = campaign.study.budget, "The campaign is under way", material.resuming
         if budget is not None and campaign.left is not None and (spent := budget.available - campaign.left):
             text += f"; {bare(spent, budget.unit)} of {budget} are spent"
+        if material.plan is not None:
+            text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:
             text += ". No process controls it; to go on" + ("" if command else ", run its study where it was started")
         blocks.append(Missing(f"{text}{':' if command else '.'}", command))
@@ -271,13 +273,16 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     else:
         evaluations += " included"
     left = " left" if plan.budget.spent or plan.continued else ""
-    share = f"{part_of(plan.cost, plan.budget.available, unit)}{left}{taken_over(plan)}"
+    whole = say.amount(plan.budget.committed + plan.continued, unit)
+    spent = f" ({whole} spent{taken_over(plan)})" if plan.continued else ""
+    share = f"{to_pay(plan)}{left}{spent}"
     share = "" if material.assumed_budget else share
     part, until, other, costs = plan.approved_costs, "", "", plan.costs
     if plan.approved_cost:
         until, other = f" up to step {plan.approved_steps:,}", "the whole plan: "
     elif plan.approval is not None and plan.approval.kind == "check" and plan.approval.step:
         other, costs = "up to the check: ", plan.costs_after(plan.approval.step)
+    part, costs = ({**one, unit: max(one[unit] - plan.continued, 0.0)} for one in (part, costs))
     beside = {name: f"{other}{say.amount(cost, name)}; " if other else "" for name, cost in costs.items()}
     facts = [
         Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {beside[unit]}{share}".removesuffix("; "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -195,10 +196,22 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     assert own.fit().largest_compute
     page = gather(folder, Asked()).plan
     assert page is not None
+    # Also where its folder was moved to; what was typed as spent is all that is.
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(folder, moved)
+    typed = [Asked(), Asked(budget=Budget(rollouts=200_000, spent={"pilot": 7e4}))]
+    plans = [gather(moved, asked).plan for asked in typed]
+    assert [None if plan is None else plan.budget.available for plan in plans] == [page.budget.available, 130_000]
+    # What the study does not say, its next start does not do.
+    capped = ok(isocompute("next", "study.yaml", "--max-rollouts-per-batch", "64")).stdout
+    assert "change the study first" in capped
     made = own.allocate()
     assert (page.group_size, page.update_steps, page.budget) == (made.group_size, made.update_steps, made.budget)
     ok(isocompute(*shlex.split(found.resuming)[1:]))
     assert gather(folder, Asked()).comparison is not None
+    assert isocompute("next", "study.yaml").returncode == 1
+    (tmp_path / "study.yaml").write_text(STUDY.replace("100k", "150k"))
+    assert "isocompute run study.yaml" in ok(isocompute("next", "study.yaml")).stdout
     # From another folder the same command would begin another campaign.
     monkeypatch.chdir(folder)
     assert not found.resuming

@@ -197,6 +197,10 @@ def test_a_plan_of_runs_on_problem_sets_of_several_sizes_is_for_one_of_them_and_
     asked = [planner.allocate("1M", n_problems=size) for size in (6000, 500)]
     assert [one.group_size for one in asked] == [plan.group_size, asked[1].group_size]
     assert asked[0].predicted_reward == plan.predicted_reward != asked[1].predicted_reward
+    # What a run has left is planned for its own problems.
+    run = next(one.run_id for one in runs.runs() if one.context["n_problems"] == 500)
+    (new,) = [one for one in planner.replan(runs, "2M", run_id=run).options if one.name == "new-run"] or [None]
+    assert new is None or new.group_size == planner.allocate("2M", n_problems=500).group_size
 
 
 SEEDS = few(range(60), 1)
