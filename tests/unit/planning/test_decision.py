@@ -199,8 +199,8 @@ def test_a_plan_of_runs_on_problem_sets_of_several_sizes_is_for_one_of_them_and_
     assert asked[0].predicted_reward == plan.predicted_reward != asked[1].predicted_reward
     # What a run has left is planned for its own problems.
     run = next(one.run_id for one in runs.runs() if one.context["n_problems"] == 500)
-    (new,) = [one for one in planner.replan(runs, "2M", run_id=run).options if one.name == "new-run"] or [None]
-    assert new is None or new.group_size == planner.allocate("2M", n_problems=500).group_size
+    # For those a new run gains nothing over the best one.
+    assert "new-run" not in {one.name for one in planner.replan(runs, "2M", run_id=run).options}
 
 
 SEEDS = few(range(60), 1)
