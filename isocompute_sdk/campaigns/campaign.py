@@ -181,7 +181,7 @@ class Campaign:
         """
         plan, planner = self.allocate(), self._planner(self.fit())
         paid = float((plan.budget.spent or {}).get("pilot", 0.0))
-        return planner.compare(today, plan.budget, plan=plan, pilot_cost=paid)
+        return planner.compare(today, plan.whole_budget, plan=plan, pilot_cost=paid)
 
     def status(self) -> tuple[store.RunStatus, ...]:
         """How far every run of the sweep, and the planned run once there is a plan, has got."""

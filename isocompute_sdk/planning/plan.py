@@ -232,6 +232,14 @@ class Plan(Sized, Saved):
         """What they cost, in the units of `costs`."""
         return self.costs_after(self.approved_steps)
 
+    @property
+    def whole_budget(self) -> Budget:
+        """The budget with all that was spent, by the run that it goes on with too: what other plans would have left."""
+        spent = dict(self.budget.spent or {})
+        if self.continued:
+            spent["pilot"] = spent.get("pilot", 0.0) + self.continued
+        return self.budget.replace(spent=spent or None)
+
     def costs_after(self, steps: int) -> Mapping[str, float]:
         """What its first update steps cost, in the units of `costs`."""
         if steps == self.update_steps:

@@ -52,10 +52,8 @@ def _subtitle(material: Material) -> str:
         model = plan.model or model
     parts = [f"model {model}" if model else "", f"metric {material.metric}"]
     if plan is not None and not material.assumed_budget:
-        budget, spent = plan.budget, dict(plan.budget.spent or {})
-        if plan.continued:
-            spent["pilot"] = spent.get("pilot", 0.0) + plan.continued
-        parts.append(f"budget {budget.replace(spent=(spent or None) if material.comparison is None else None)}")
+        budget = plan.whole_budget if material.comparison is None else plan.budget.replace(spent=None)
+        parts.append(f"budget {budget}")
     if material.runs is not None:
         parts.append(counted(len(material.runs.run_ids), "run"))
     return ", ".join(part for part in parts if part)

@@ -195,7 +195,8 @@ class Budget(Spec):
     def __str__(self) -> str:
         hours = self.deadline_hours
         deadline = "" if hours is None else f" within {round(hours, 1) or hours:,g} hours"
-        spent = f", {round(self.committed, 2):,.12g} of them spent" if self.spent else ""
+        dollar = "$" * (self.unit == "usd")
+        spent = f", {dollar}{round(self.committed, 2):,.12g} of them spent" if self.spent else ""
         gpus = "" if self.gpus is None else f" on {counted(self.gpus, 'GPU')}"
         amount, unit = f"{self.amount:,.12g}", "GPU-hours" if self.unit == "gpu_hours" else self.unit
         return f"{f'${amount}' if unit == 'usd' else f'{amount} {unit}'}{gpus}{spent}{deadline}"
