@@ -432,9 +432,8 @@ class _Answer:
 
     def _keep(self) -> Checkpoint:
         """The best point; with checkpoints on disk, the best of those. None from a sickness on, whatever its reward."""
-        # Where a fall has taken the reward, or the curve misses it, nothing behind its peak is as good.
-        unseen = bool(self._began("falling")) and self.missed <= -self.worth and (self.live.peak or 0.0) > 0.0
-        lost = [self.live.peak] if (self.live.lost or unseen) and self.live.peak is not None else []
+        # Where a fall has taken the reward, nothing behind its peak is as good, whatever the curve says.
+        lost = [self.live.peak] if self.live.lost and self.live.peak is not None else []
         limit = min([self.last, *self._began("sick"), *lost])
         saved: list[Checkpoint] = []
         for step, path in self.live.saved:
@@ -445,8 +444,6 @@ class _Answer:
             # Of checkpoints that differ by less than the worth of a change the last one is kept.
             top = max(one.reward or 0.0 for one in saved)
             return [one for one in saved if (one.reward or 0.0) >= top - self.worth / 2.0][-1]
-        if unseen and self.live.peak == limit:
-            return replace(self._checkpoint(limit), reward=None)
         best = self.surface.best(limit)
         return Checkpoint(best.compute, self._step(best.compute), best.reward, fitted=best.fitted)
 
