@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +12,6 @@ from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
-from isocompute_sdk.records.comparable import values_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.base import holds_login
 
@@ -195,9 +195,14 @@ class Basis:
 
 
 def _of_commonest_set(fits: Fits) -> Fits:
-    """Fits of runs of several D predict for that of the most runs, until another is asked for."""
-    sets = () if fits.surface is None or fits.surface.n_problems is not None else values_of(fits.settings, "n_problems")
-    return fits.for_problem_set(int(sets[0])) if len(sets) > 1 else fits
+    """Fits of runs of several D predict for that of the most runs, the larger of two, until another is asked for."""
+    runs = Counter[int]()
+    for one in fits.settings:
+        if (size := one.values.get("n_problems")) is not None:
+            runs[int(size)] += one.runs
+    if len(runs) < 2 or fits.surface is None or fits.surface.n_problems is not None:
+        return fits
+    return fits.for_problem_set(max(runs, key=lambda size: (runs[size], size)))
 
 
 def _check_kinds(fits: object, *others: object) -> None:
