@@ -338,6 +338,12 @@ class PlanningOptions(BudgetOptions):
                 day = f", {ends:%A %Y-%m-%d %H:%M}" if self.names_day else ""
                 say(f"deadline {self.deadline}: {left} hours from now{day}")
             self.show(plan)
+            if around is not None and plan.continued and not self.json:
+                from isocompute_sdk.campaigns.overview import study_file
+
+                file = study_file(around[1])
+                how = "the study where it was started" if file is None else quote(str(file))
+                say(f"isocompute run {how} goes on with the run; a launch script would begin anew")
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:
         """Print an answer; save its plan with --output, draw it with --plot."""
