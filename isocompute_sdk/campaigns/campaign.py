@@ -69,7 +69,11 @@ class CampaignSettings:
 
 
 CAMPAIGN = Document(
-    "campaign", 1, CampaignSettings, typed=True, remedy="Remove the campaign's folder to start it again."
+    "campaign",
+    1,
+    CampaignSettings,
+    typed=True,
+    remedy=f"Move it away, with {', '.join(RESULTS)} where they exist: runs and decisions are kept and taken up again.",
 )
 
 
