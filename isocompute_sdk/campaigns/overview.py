@@ -90,11 +90,19 @@ def study_around(folder: Path) -> tuple[Study, Path] | None:
     study = study_of(folder)
     if study is None:
         return None
-    if not any(map(store.has_begun, folder.glob("**/"))):
+    if not any(map(store.has_begun, _places(folder))):
         file = study_file(folder)
         start = f": isocompute run {quote(str(file))}" if file is not None else " with its file"
         raise RecordError(f"no run of {study.name} in {folder} has measured anything yet", f"Run the study{start}.")
     return study, folder
+
+
+def _places(folder: Path) -> tuple[Path, ...]:
+    """The folders of the runs in a folder; none where there are none."""
+    try:
+        return store.find_runs(folder)
+    except IsoComputeError:
+        return ()
 
 
 def study_of(folder: Path) -> Study | None:
@@ -199,10 +207,7 @@ def overview(folder: Path) -> Overview | None:
     study = study_of(folder)
     if study is None:
         return None
-    try:
-        places = store.find_runs(folder)
-    except IsoComputeError:
-        places = ()
+    places = _places(folder)
     runs = _runs_of(study)
     statuses = tuple(follow(runs.backend, place).status() for place in places)
     taken = read_decisions(folder) if study.designed is not None else None
@@ -291,6 +296,6 @@ def _stage(
         return f"sweep: {finished} of {counted(total, 'run')} finished", finished == total
     if not taken:
         return "designing the pilot", False
-    paused = [f"{one.run_id} at {one.update_steps:,} of {one.final_steps:,} steps" for one in taken[-1].pausing]
+    paused = [one.paused for one in taken[-1].pausing]
     first = f"; its next start looks which go on first: {listed(paused, 4)}" if paused else ""
     return f"pilot, {taken[-1].reason}{first}", False

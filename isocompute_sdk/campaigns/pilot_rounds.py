@@ -73,6 +73,11 @@ class Chosen:
         """C at its end."""
         return self.group_size * self.problems_per_batch * self.update_steps
 
+    @property
+    def paused(self) -> str:
+        """Where it pauses, in words."""
+        return f"{self.run_id} at {self.update_steps:,} of {self.final_steps:,} steps"
+
     def leg(self, share: float) -> Chosen:
         """The run after this share of the way that its round adds to it."""
         steps = self.first_step + math.ceil(share * (self.final_steps - self.first_step))
@@ -440,7 +445,7 @@ class DesignedPilot:
     def _look(self, taken: Sequence[Decision]) -> None:
         """Judge the runs that go on, and end those that cannot be the best at the compute of the plan."""
         last = taken[-1]
-        going = [run for run in last.runs if run.update_steps < run.final_steps]
+        going = list(last.pausing)
         fits = self._fit(taken)
         left = self.left(taken)
         target = left.available

@@ -102,9 +102,9 @@ class StudyRuns:
             PlanError: it has to be measured, and none of the runs has begun.
         """
         study = self.study
-        begun = [run for run in self.kept(runs) if store.has_begun(self.place(run))]
         if study.budget is None or not study.budget.timed:
             return study.throughput
+        begun = [run for run in self.kept(runs) if store.has_begun(self.place(run))]
         if study.throughput is not None:
             self._refuse_wrong_speed(study.throughput, begun)
             return study.throughput

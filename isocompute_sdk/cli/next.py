@@ -146,10 +146,7 @@ def _paused(around: tuple[Study, Path] | None) -> list[str]:
     from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 
     taken = () if around is None else read_decisions(around[1])
-    runs = [
-        f"{one.run_id} at {one.update_steps:,} of {one.final_steps:,} steps"
-        for one in (taken[-1].pausing if taken else ())
-    ]
+    runs = [one.paused for one in taken[-1].pausing] if taken else []
     return [f"its next start first looks which paused runs go on: {listed(runs, 4)}"] if runs else []
 
 
@@ -273,7 +270,7 @@ def _sources(paths: list[Path], planning: BudgetOptions) -> tuple[list[Path], St
     from isocompute_sdk.specs import load_study
 
     if len(paths) == 1 and paths[0].suffix in YAML:
-        study, folder = load_study(paths[0]), None
+        study = load_study(paths[0])
         folder = folder_of(paths[0], study)
         return paths, study, None if folder is None else (study, folder)
     around = planning.around(paths)

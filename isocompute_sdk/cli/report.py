@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -110,7 +109,7 @@ def report(
         compare=compare,
         planner=planning.changed_arguments(),
         options=planning.choices(),
-        fit=_changed(fitting.fit_arguments(max_rollouts_per_batch=limit), FittingOptions().fit_arguments()),
+        fit=opt.given_beside(fitting.fit_arguments(max_rollouts_per_batch=limit), FittingOptions().fit_arguments()),
         reading=fitting.arguments(),
         words=tuple(shlex.quote(word) for word in typed if Path(word) not in (source or ())),
         output="" if output is None else f"--output {shlex.quote(str(page))}",
@@ -129,16 +128,6 @@ def report(
         say(printable(f"without a plan: {material.problem}"))
         if material.mends:
             say(printable(f"next: {material.again(*material.mends)}"))
-
-
-def _changed(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given beside the defaults: a campaign or a plan has its own values for the rest."""
-
-    def stated(value: Any) -> Any:
-        # A specification with a default that somebody typed equals the default.
-        return value, getattr(value, "model_fields_set", None)
-
-    return {name: value for name, value in given.items() if stated(value) != stated(default.get(name))}
 
 
 def _figure(source: list[Path] | None, kind: str, fitting: FittingOptions, planning: BudgetOptions) -> Axes:

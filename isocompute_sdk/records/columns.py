@@ -381,10 +381,8 @@ def typed(series: pl.Series, column: Column, source: Source) -> pl.Series:
         # Tables are handed on: passwords are not.
         return texts.str.replace_all(LOGIN, "://") if texts.str.contains("://", literal=True).any() else texts
     if column.written is not None and series.dtype == pl.String:
-        pattern, texts = (
-            re.compile(rf"\s*{column.written}\s*", re.IGNORECASE),
-            series.filter(numbers_in(series).is_null()),
-        )
+        pattern = re.compile(rf"\s*{column.written}\s*", re.IGNORECASE)
+        texts = series.filter(numbers_in(series).is_null())
         found = {text: match[1] for text in texts.drop_nulls().unique() if (match := pattern.fullmatch(text))}
         series = series.replace(found)
     numbers = to_numbers(series, column.name, source, column.accepted)

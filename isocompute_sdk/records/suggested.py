@@ -180,6 +180,14 @@ def _grows_with(batches: pl.Series, sizes: pl.Series) -> bool:
     return n.n_unique() > 1 and (batch / n).n_unique() == 1
 
 
+def _other_count(column: str, taken: str) -> str:
+    """What a column of batches may hold instead of what it is taken for, and how to say so."""
+    other, counts = "problems_per_batch", "only problems"
+    if taken == other:
+        other, counts = schema.BATCH.name, "all rollouts, n x B_p"
+    return f" If {column} counts {counts}: --rename {quote(f'{column}={other}')}."
+
+
 def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None:
     """Raise on columns that a table cannot do without, with the options that would give what is unknown.
 
@@ -196,12 +204,10 @@ def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None
     # A count of rollouts would do without B_p.
     absent = [name for name in ("group_size", "rollouts") if name in needed] or needed
     renamed, values = _likely([name for name in _WANTED if name in unknown], others, batch)
-    sized_by = [
-        theirs for theirs, ours in renamed.items() if ours == "problems_per_batch" and _BATCHES.fullmatch(theirs)
-    ]
-    for column in sized_by:
-        if "group_size" in named.known and _grows_with(others[column], named.known["group_size"]):
-            renamed[column] = schema.BATCH.name
+    sized_by = next((theirs for theirs, ours in renamed.items() if ours == "problems_per_batch"), "")
+    sized_by = sized_by if _BATCHES.fullmatch(sized_by) else ""
+    if sized_by and "group_size" in named.known and _grows_with(others[sized_by], named.known["group_size"]):
+        renamed[sized_by] = schema.BATCH.name
     step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
     sizes = sizes_of_runs(named.known, others, step) if "group_size" in values else []
     if len(sizes) == 1:
@@ -236,10 +242,7 @@ def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None
         suggests = f"To confirm what the names suggest ({listed(named_sizes, 3)}), {collect}."
         in_shell = suggests if named_sizes else f"{in_shell[:-1]} if all runs share it, or {collect}."
     if sized_by:
-        both = ("problems_per_batch", schema.BATCH.name)
-        counted = dict(zip(both, ("only problems", "all rollouts, n x B_p"), strict=True))
-        (other,) = {*both} - {renamed[sized_by[0]]}
-        in_shell += f" If {sized_by[0]} counts {counted[other]}: --rename {quote(f'{sized_by[0]}={other}')}."
+        in_shell += _other_count(sized_by, renamed[sized_by])
     if len(sizes) > 1 and sized:
         in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size in place of --set group_size=N."
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -172,6 +172,16 @@ def changed_options(group: Any) -> list[str]:
     hints = get_type_hints(type(group), include_extras=True)
     changed = [field.name for field in fields(group) if getattr(group, field.name) != _default(field)]
     return [_typed_name(hints[name], name) for name in changed]
+
+
+def given_beside(given: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    """What was given beside the defaults: a study, a campaign or a plan has its own values for the rest."""
+
+    def stated(value: Any) -> Any:
+        # A specification with a default that somebody typed equals the default.
+        return value, getattr(value, "model_fields_set", None)
+
+    return {name: value for name, value in given.items() if stated(value) != stated(default.get(name))}
 
 
 def _options(group: type[Any]) -> Iterator[inspect.Parameter]:

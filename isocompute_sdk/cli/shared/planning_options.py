@@ -80,7 +80,6 @@ class SpeedOptions:
     usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
     gpu_exponent: Annotated[float | None, opt.option("Speed grows as GPUs to this power; 1 is ideal.", _UNITS)] = None
     throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
-
     deadline: Annotated[
         str | None,
         opt.option("Deadline: hours, '3 days', Friday, 2026-12-04, '2026-12-04 09:00'.", _UNITS),
@@ -247,15 +246,8 @@ class BudgetOptions(SpeedOptions):
         }
 
     def changed_arguments(self) -> dict[str, Any]:
-        """Those that were typed: a study or a plan has its own for the rest."""
-
-        def stated(value: Any) -> Any:
-            # A specification with a default that somebody typed equals the default.
-            return value, getattr(value, "model_fields_set", None)
-
-        default = _PLAIN.planner_arguments()
-        given = self.planner_arguments()
-        return {name: value for name, value in given.items() if stated(value) != stated(default[name])}
+        """Those that were typed."""
+        return opt.given_beside(self.planner_arguments(), _PLAIN.planner_arguments())
 
     def choices(self) -> dict[str, Any]:
         """Arguments of `Planner.allocate` besides the budget that are not the defaults."""
