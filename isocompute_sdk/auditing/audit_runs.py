@@ -45,6 +45,7 @@ CARRIED = (
     "backtest-missed",
     "base-reward-unmeasured",
     "group-size-confounded",
+    "low-last-evaluation",
     "one-seed-per-cell",
     "outlying-run",
 )
@@ -187,7 +188,9 @@ def _sentence(fits: Fits, plan: Plan | None) -> str:
         return fits.only_size or "no n can be compared"
     problems = sorted({one.problems_per_batch for one in (plan, *plan.alternatives)})
     each = f" and B_p = {joined([*map(str, problems)])}" if len({bp for _, bp in fits.curves}) > 1 else ""
-    return f"at {short(plan.budget.amount)} rollouts{each}: {plan.verdict.sentence}"
+    # A group of several problem sets is judged on the one that a plan takes.
+    on = "" if fits.n_problems is not None or plan.n_problems is None else f" on {plan.n_problems:,} problems"
+    return f"at {short(plan.budget.amount)} rollouts{on}{each}: {plan.verdict.sentence}"
 
 
 def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator, draws: int) -> Fits:

@@ -150,7 +150,7 @@ def _causes(found: Diagnosis, metric: str | None, reading: ReadingOptions, paths
 def _with_troubles(finding: RunFinding, causes: str) -> RunFinding:
     """The finding, with what is wrong with its run, and the command that names causes, if there is one."""
     from isocompute_sdk.health.detectors import findings
-    from isocompute_sdk.health.findings import FALLS
+    from isocompute_sdk.health.findings import ADVICE, FALLS
     from isocompute_sdk.health.live_run import CHANGE_FIRST, is_recipe_first
 
     if finding.runs is None or finding.metric is None:
@@ -158,8 +158,9 @@ def _with_troubles(finding: RunFinding, causes: str) -> RunFinding:
     found = [one for some in findings(finding.runs, finding.metric).values() for one in some]
     named = causes and f"; {causes} names likely causes"
     fell = [(one.fall, f"{AFTER_A_FALL[FALLS[one.code]]}{named}") for one in found if one.code in FALLS]
+    low = [(one.trouble, ADVICE[one.code].tries[0]) for one in found if one.code == "low-last-evaluation"]
     sick = [one.trouble for one in found if is_recipe_first(one)]
-    return finding.saying(*fell, *((text, f"{CHANGE_FIRST}{named}") for text in sick))
+    return finding.saying(*fell, *low, *((text, f"{CHANGE_FIRST}{named}") for text in sick))
 
 
 def _grouped(findings: Sequence[RunFinding]) -> list[tuple[Group, list[RunFinding]]]:

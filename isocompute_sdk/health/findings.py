@@ -89,6 +89,13 @@ ADVICE: dict[str, Advice] = {
         f"the reward {FELL['decay']}",
         (_paper("keep the best checkpoint and stop; more training problems", "section 6"), _LOWER_RATE),
     ),
+    "low-last-evaluation": Advice(
+        "the last evaluation alone is far below those before it, and curves leave it out",
+        (
+            _guess("evaluate the last checkpoint again: as low a reward again means that the run collapsed"),
+            _guess("check the grader and whether the evaluation was cut off"),
+        ),
+    ),
     "overfitting-run": Advice(
         "the reward on held-out problems falls while that on training problems does not",
         (

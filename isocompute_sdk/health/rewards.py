@@ -100,9 +100,12 @@ def _fall_of_fits(trace: Trace, start: float) -> Fall | None:
         return None
     kept = int(np.searchsorted(trace.rollouts_T, found.fault_compute, side="right"))
     trained = max(kept - int(np.count_nonzero(trace.rollouts_T == 0)), min(kept, 1))
-    if not (scale := min(trained, len(value_T) - kept, SCALES[-1])):
+    if not (longest := min(trained, len(value_T) - kept, SCALES[-1])):
         return None
-    top, level = (float(np.mean(some_T)) for some_T in (value_T[kept - scale : kept], value_T[-scale:]))
+    means = {k: (float(np.mean(value_T[kept - k : kept])), float(np.mean(value_T[-k:]))) for k in range(1, longest + 1)}
+    # Where the fall is surest: a longer mean may hold much of the rise before it.
+    scale = max(means, key=lambda k: (means[k][0] - means[k][1]) * np.sqrt(k))
+    top, level = means[scale]
     collapsed = len(value_T) - 1 if found.fault == "collapse" else None
     return Fall(int(np.argmax(value_T[:kept])), kept - 1, len(value_T) - 1, start, top, level, collapsed, scale)
 
@@ -144,11 +147,14 @@ def _fall_at(value_T: Array, noise_T: Array, start: float, scale: int) -> Fall |
 
 
 def falling_reward(run: RunTraces, *, live: bool = False) -> list[Finding]:
-    """A lasting fall: `collapsed-run`, `decayed-run`, or `overfitting-run` if training reward did not fall."""
+    """A lasting fall: `collapsed-run`, `decayed-run`, or `overfitting-run` if training reward did not fall.
+
+    At the end of a run also `low-last-evaluation`, which may be the first of a fall.
+    """
     trace = run.traces.get(REWARD, run.traces.get("train_reward"))
     fall = None if trace is None else fall_of(trace, evaluated=REWARD in run.traces, live=live)
     if trace is None or fall is None:
-        return []
+        return [] if trace is None or live or REWARD not in run.traces else _low_at_the_end(trace)
     seen = fall.seen(trace)
     values = {"start": fall.start, "best": fall.top, "level": fall.level}
     training = _training_meanwhile(run, trace, fall)
@@ -161,6 +167,23 @@ def falling_reward(run: RunTraces, *, live: bool = False) -> list[Finding]:
         told = f"reward {fall.start:.3f} at the start, {seen}"
         return [Finding.at("collapsed-run", "warning", trace, fall.peak, told, values, fall.collapsed)]
     return [Finding.at("decayed-run", "warning", trace, fall.peak, f"reward {seen}", values, fall.noticed)]
+
+
+def _low_at_the_end(trace: Trace) -> list[Finding]:
+    """`low-last-evaluation`: most of the gain, or of the start, is gone in the last evaluation alone."""
+    value_T = trace.value_T
+    if len(value_T) < LASTING_FALL + FEW:
+        return []
+    before, last = float(np.median(value_T[-1 - FEW : -1])), float(value_T[-1])
+    start = min(float(value_T[0]), float(np.mean(value_T[:FEW])))
+    certain = (CERTAIN + np.sqrt(np.log(len(value_T)))) * float(trace.noise_T[-1]) * np.sqrt(1.0 + 1.0 / FEW)
+    gain = before - start
+    gone = (gain > certain and last - start < COLLAPSE_LEFT * gain) or last < COLLAPSE_LEFT * start
+    if not gone or before - last <= certain:
+        return []
+    seen = f"{last:.3f} ({trace.at(len(value_T) - 1)}); median of the {FEW} before {before:.3f}"
+    values = {"level": last, "best": before}
+    return [Finding.at("low-last-evaluation", "warning", trace, len(value_T) - 1, seen, values)]
 
 
 def _training_meanwhile(run: RunTraces, trace: Trace, fall: Fall) -> tuple[float, float] | None:

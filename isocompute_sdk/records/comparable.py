@@ -102,7 +102,7 @@ def one_rule(series: Sequence[RunSeries]) -> str | None:
     return learning_rate_rule(series, BATCHES_FOR_A_RULE) or None
 
 
-def varied_sets(series: Sequence[RunSeries]) -> bool:
+def varied_sets(series: Sequence[RunInfo] | Sequence[RunSeries]) -> bool:
     """Whether the size of the problem set is known everywhere and varies at one n at least: then it is an input."""
     sizes: dict[int, set[Any]] = {}
     for one in series:

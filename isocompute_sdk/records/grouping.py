@@ -13,11 +13,11 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
-from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start, taken_for_granted
+from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start, taken_for_granted, varied_sets
 from isocompute_sdk.records.reward_metrics import TRAIN_SET, choose, headline, measured_in, training_reward_note
 from isocompute_sdk.records.runset import RunInfo, RunSet
 
-_FREE = ("learning_rate", "eval_samples")
+_FREE = ("learning_rate", "eval_samples", "n_problems")
 """Fields with rules of their own. More samples per problem estimate the same mean with less noise."""
 
 
@@ -55,6 +55,8 @@ def group_runs(
     """
     hard = [name for name in CONTEXT_FIELDS if name not in _FREE and name not in pool]
     cells = _merge(runs, hard)
+    if "n_problems" not in pool:
+        cells = [part for cell in cells for part in ([cell] if varied_sets(cell) else _merge(cell, ["n_problems"]))]
     if "learning_rate" not in pool:
         ruled = [(cell, learning_rate_rule(cell) is not None) for cell in cells]
         cells = [part for cell, one_rule in ruled for part in ([cell] if one_rule else _split(cell, "learning_rate"))]

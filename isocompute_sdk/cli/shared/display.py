@@ -220,7 +220,14 @@ def print_first_notes(plan: Plan, room: int = NOTE_LINES, *, alone: bool = False
     relevant = [note for note in notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
     of_fits = () if plan.fits is None else plan.fits.notes
     grave, doubts = (
-        {*FALLS, "column-assumed", "context-taken-for-granted", "decline-within-budget", "run-left-out"},
+        {
+            *FALLS,
+            "column-assumed",
+            "context-taken-for-granted",
+            "decline-within-budget",
+            "low-last-evaluation",
+            "run-left-out",
+        },
         plan.verdict.doubts,
     )
     # What is grave in the runs comes before what is so in the plan, which rests on them.

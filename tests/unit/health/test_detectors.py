@@ -134,9 +134,19 @@ def test_a_falling_reward_is_told_from_its_best_on(left: float, code: str) -> No
 
 
 @pytest.mark.parametrize("low", [[0.02], [0.02, 0.8], [0.02, 0.01]])
-def test_two_evaluations_far_below_the_best_are_a_collapse_and_one_is_not(low: list[float]) -> None:
+def test_two_evaluations_far_below_the_best_are_a_collapse_and_one_at_the_end_may_be(low: list[float]) -> None:
     seen = np.array([0.427, 0.6, 0.66, 0.72, 0.785, 0.82, *low])
-    assert warnings(runs(table(validation=seen))) == ["collapsed-run"] * (low[-1] < 0.02)
+    expected = {0.02: ["low-last-evaluation"], 0.8: [], 0.01: ["collapsed-run"]}
+    assert warnings(runs(table(validation=seen))) == expected[low[-1]]
+    (run,) = gather(runs(table(validation=seen)))
+    assert "low-last-evaluation" not in {one.code for one in detect(run, live=True)}
+
+
+def test_the_means_that_show_a_slow_fall_do_not_hold_the_rise_before_it() -> None:
+    slow = np.concatenate([np.linspace(0.3, 0.66, 60), np.linspace(0.66, 0.62, 40)])
+    seen = slow + np.random.default_rng(1).normal(0.0, 0.006, 100)
+    (found,) = findings(runs(table(validation=seen)))["run"]
+    assert found.values["best"] - found.values["level"] > 0.02
 
 
 @given(st.integers(3, 24), st.integers(1, 10), st.floats(-0.5, 1.0), st.integers(0, 99))
