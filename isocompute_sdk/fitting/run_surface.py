@@ -16,7 +16,7 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Reached
 from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch
-from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, TOO_FAR, BestAtK, PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, TOO_FAR, WILD, BestAtK, PreparedRun, SurfaceRun, prepare
 from isocompute_sdk.fitting.surface.posterior import (
     DEFAULT_DRAWS,
     RunFunction,
@@ -139,6 +139,9 @@ class RunSurface:
         if not (fell := self.run.fault is not None):
             curve, level_T = self, self.draws(at_T).mean(axis=0)
             level_T[-1], _ = self.level(float(at_T[-1]))
+            if len(at_T) > 1 and reward_T[seen_T][-1] < level_T[-1] - WILD * self.run.noise:
+                # Nobody should keep a checkpoint on whose evaluation a curve does not count.
+                level_T[-1] = -np.inf
         at, run = float(at_T[np.argmax(level_T)]), self.run
         sizes = (run.group_size, run.problems_per_batch)
         reward, fitted = curve.level(at)

@@ -190,6 +190,20 @@ def test_an_audit_judges_by_the_fit_of_the_same_runs(repository: Path) -> None:
     assert group.fits.to_dict()["passport"] == fit(runs).to_dict()["passport"]
 
 
+def test_runs_on_problem_sets_of_several_sizes_are_judged_together_where_a_plan_fits_them_together() -> None:
+    def of(cells: list[tuple[int, int]]) -> RunSet:
+        rows = [(n, d, c) for n, d in cells for c in np.linspace(0.0, 4e5, 12)]
+        columns = {"n": [r[0] for r in rows], "n_problems": [r[1] for r in rows], "C": [r[2] for r in rows]}
+        reward = [0.3 + (0.3 - 20.0 / d) * c / (c + 2e3 * n) for n, d, c in rows]
+        return RunSet.from_columns({**columns, "avg@4": reward}, problems_per_batch=32)
+
+    crossed, apart = of([(8, 500), (8, 6000), (32, 500), (32, 6000)]), of([(8, 500), (32, 6000)])
+    group = only(audit(crossed))
+    assert group.fits is not None
+    assert group.fits.to_dict()["passport"] == fit(crossed).to_dict()["passport"]
+    assert len(audit(apart).groups) == 2
+
+
 @pytest.mark.parametrize(("name", "best"), [("llama-3.1-8b-easy", 16), ("qwen3-4b-hard", 32)])
 def test_the_best_by_the_curves_is_the_best_of_what_was_measured(repository: Path, name: str, best: int) -> None:
     runs = RunSet.read(repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / f"{name}.csv")

@@ -483,6 +483,16 @@ def test_the_best_run_so_far_is_as_good_as_its_curve_however_noisy_its_evaluatio
     assert best.reward == pytest.approx(max(float(small_ahead(n, 4e5)) for n in (8, 32)), abs=0.02)
 
 
+def test_a_checkpoint_whose_only_evaluation_is_far_below_its_curve_is_not_the_best() -> None:
+    rng = np.random.default_rng(7)
+    rows = [(n, c) for n in (8, 32) for c in np.linspace(0.0, 4e5, 20)]
+    rewards = [0.02 if c == 4e5 else float(small_ahead(n, c)) + rng.normal(0, 0.005) for n, c in rows]
+    columns = {"n": [n for n, _ in rows], "C": [c for _, c in rows], "avg@4": rewards}
+    best = fit(RunSet.from_columns(columns, problems_per_batch=32), draws=60).best_reached
+    assert best is not None
+    assert best.compute < 4e5
+
+
 def test_the_best_run_that_collapsed_is_found_on_both_axes() -> None:
     rng = np.random.default_rng(0)
     steps = np.arange(20, 801, 20)
