@@ -346,7 +346,6 @@ class DesignedPilot:
                 slots=self.slots,
                 most=most,
                 continuing=self.extends,
-                rng=number,
                 **self.asked(fits),
             )
             # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
