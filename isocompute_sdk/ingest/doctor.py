@@ -420,7 +420,8 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]
     measures = [name for name in runs.metrics if name != metric and rank(name, DEFAULT_EVAL_SET) is None]
     if unread := unknown(measures):
         advice = (
-            "if one holds seconds of a step or tokens of a response, --rename THEIRS=step_seconds or response_length"
+            "if one holds seconds of a step, the time of a row or tokens of a response, --rename THEIRS=step_seconds, "
+            "timestamp or response_length"
         )
         found.append((f"not used, unknown columns: {listed(unread, 5)}", advice))
     if metric is None:

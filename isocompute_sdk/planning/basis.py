@@ -137,6 +137,11 @@ class Basis:
             from isocompute_sdk.timing.measuring import complete
 
             given = complete(given, self.fits.table, budget, stated[0] if len(stated) == 1 else None)
+        if len(stated) > 1 and budget.timed and given is not None and given.rollouts_per_second and given.gpus is None:
+            raise PlanError(
+                f"the runs log their seconds but not their GPUs, and {' or '.join(map(str, stated))} GPUs are offered",
+                "Say how many GPUs the runs had: gpus=... of `read`.",
+            ).in_shell("Say how many GPUs the runs had: --set gpus=NUMBER.", ["--set gpus=NUMBER"])
         if stated and budget.timed and (given is None or given.rollouts_per_second is None):
             # It prices nothing yet: what is missing is named without the GPUs.
             given = (given or Throughput()).replace(gpus=stated[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ MIN_STRETCHES, LONG_STRETCH = 3, 3.0
 """Stretches between logged updates from which a clock says the seconds of one; and, in medians, the length above which
 a stretch holds an evaluation, a checkpoint or a restart as well."""
 
+BACK = 0.25
+"""Share of rows above which a clock does not go back."""
 LATEST = 1e11
 """Seconds from here on are milliseconds, microseconds or nanoseconds: they would be in the year 5138 or later."""
 
@@ -41,6 +44,12 @@ def _since_1970(text: str | None) -> float | None:
         at = datetime.fromisoformat((text or "").strip())
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     return None
+
+
+def goes_back(parts: Iterable[pl.DataFrame]) -> bool:
+    """Whether the column `clock` of runs is none: a clock goes back where a run is resumed, not every other row."""
+    moved = np.concatenate([np.diff(part["clock"].to_numpy()) for part in parts])
+    return bool(np.count_nonzero(moved < 0) > BACK * len(moved))
 
 
 def by_clock(step_T: Any, clock_T: Any) -> npt.NDArray[np.float64]:

@@ -179,8 +179,8 @@ OTHER_COUNTS = ("num_generations", "n_samples_per_prompt", "rollout.n_samples_pe
 """Names of n in frameworks where `COUNTED_DIFFERENTLY` counts rollouts."""
 WANDB_STEPS = ("_step", "Step")
 """W&B's own step, which counts calls of its `log`: the trainer's counts if both are there."""
-CLOCKS = ("_runtime", "_timestamp", "timestamp")
-"""Columns with the time of a row: two in which W&B counts seconds, and one of programs that write their own tables."""
+CLOCKS = ("_runtime", "_timestamp", "timestamp", "wall_seconds", "wall_time", "Wall time", "elapsed_seconds")
+"""Columns with the time of a row: two in which W&B counts seconds, and others of tables that programs write."""
 STEP_SECONDS = "step_seconds"
 """Metric with the wall-clock seconds of an update."""
 _WEAK = {"name": "run_id", "eval_step": "step"}

@@ -20,6 +20,7 @@ from isocompute_sdk.records.columns import (
     BY_NAME,
     DEFAULT_EVAL_SET,
     MIN_TO_JUDGE,
+    STEP_SECONDS,
     TRAIN_SETS,
     Named,
     Options,
@@ -423,8 +424,8 @@ def _metric_columns(
         bare = source.written["value"]
         if options.lenient and metric in (None, *wide):
             # A metric that has a column of its own says that this column is another one.
-            # So is one beside a trainer's quantities or an evaluation, or in every step's row.
-            beside = any(rank(name, DEFAULT_EVAL_SET) != OTHER for name in wide)
+            # So is one beside a trainer's quantities or an evaluation, or in every step's row. All may log the time.
+            beside = any(rank(name, DEFAULT_EVAL_SET) != OTHER for name in wide if name != STEP_SECONDS)
             training = metric is not None or beside or _in_every_step(frame)
             metric = TRAIN_REWARD if training else USUAL_METRIC
             notes = (_taken_for(bare, metric),)

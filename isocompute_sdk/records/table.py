@@ -18,7 +18,7 @@ from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
-from isocompute_sdk.records.clock import by_clock, seconds_in
+from isocompute_sdk.records.clock import by_clock, goes_back, seconds_in
 from isocompute_sdk.records.columns import (
     CONTEXT_FIELDS,
     N_AND_BP,
@@ -260,18 +260,23 @@ def _with_seconds(frame: pl.DataFrame, named: Named) -> Named:
     """Seconds per update between the rows of a run, as a metric, in place of the columns of a clock."""
     import polars as pl
 
-    clocks = (seconds_in(named.others[name]) for name in schema.CLOCKS if name in named.others)
-    clock = next((one for one in clocks if one.null_count() < len(one)), None)
-    if clock is None:
+    rows = frame.select("run_id", "step").with_row_index("row")
+    clocks: dict[str, list[pl.DataFrame]] = {}
+    for name in (one for one in schema.CLOCKS if one in named.others):
+        timed = rows.with_columns(clock=seconds_in(named.others[name])).drop_nulls().sort("step", maintain_order=True)
+        # Seconds of single updates have such names too.
+        if timed.height and not goes_back(parts := timed.partition_by("run_id")):
+            clocks[name] = parts
+    if not clocks:
         return named
-    others = {name: series for name, series in named.others.items() if name not in schema.CLOCKS}
+    clock, parts = next(iter(clocks.items()))
+    others = {name: series for name, series in named.others.items() if name not in clocks}
     if schema.STEP_SECONDS not in others and "metric" not in named.known:
-        timed = frame.select("run_id", "step").with_columns(clock=clock).with_row_index("row").drop_nulls()
         seconds = np.full(frame.height, np.nan)
-        for part in timed.sort("step", maintain_order=True).partition_by("run_id"):
+        for part in parts:
             seconds[part["row"].to_numpy()] = by_clock(part["step"], part["clock"])
         others[schema.STEP_SECONDS] = pl.Series(schema.STEP_SECONDS, seconds).fill_nan(None)
-    written = {**named.source.written, schema.STEP_SECONDS: str(clock.name)}
+    written = {**named.source.written, schema.STEP_SECONDS: clock}
     return replace(named, others=others, source=Source(named.source.locate, written))
 
 

@@ -229,6 +229,30 @@ def test_logs_without_times_and_times_that_make_no_sense_are_refused() -> None:
         Throughput.measure(RunSet.from_columns(shrinking))
 
 
+@pytest.mark.parametrize("name", ["timestamp", "wall_seconds", "wall_time"])
+def test_a_column_with_the_time_of_its_row_gives_seconds_and_one_with_seconds_of_updates_does_not(name: str) -> None:
+    rows = [(n, step) for n in (8, 16, 32) for step in range(0, 101, 10)]
+    table = {"n": [n for n, _ in rows], "step": [step for _, step in rows], "reward": [step / 200 for _, step in rows]}
+    each = [5.0 + 32 * n / 50 for n, _ in rows]
+    clock = [step * one for (_, step), one in zip(rows, each, strict=True)]
+    runs = RunSet.from_columns({**table, name: clock}, metric="avg@4", problems_per_batch=32)
+    assert Throughput.measure(runs, gpus=8).rollouts_per_second == pytest.approx(50.0)
+    noisy = list(each + np.random.default_rng(0).normal(0.0, 0.5, len(each)))
+    untimed = RunSet.from_columns({**table, name: noisy}, metric="avg@4", problems_per_batch=32)
+    with pytest.raises(FitError, match="step_seconds"):
+        Throughput.measure(untimed)
+
+
+def test_seconds_of_runs_on_unknown_gpus_price_no_choice_of_gpus() -> None:
+    rows = [(n, step) for n in (8, 32) for step in range(0, 201, 10)]
+    table = {"n": [n for n, _ in rows], "step": [step for _, step in rows]}
+    table |= {"avg@4": [0.3 + 0.4 * s / (s + 50 + n) for n, s in rows], "wall_seconds": [(5 + n) * s for n, s in rows]}
+    fits = iso.fit(RunSet.from_columns(table, problems_per_batch=32), draws=40)
+    with pytest.raises(iso.PlanError) as raised:
+        iso.Planner(fits, iso.Hardware(gpus=(8, 16))).allocate("200 GPU-hours")
+    assert raised.value.options == ("--set gpus=NUMBER",)
+
+
 def test_a_rate_that_the_batches_do_not_tell_is_a_limit_and_prices_no_larger_batch() -> None:
     noise = np.random.default_rng(0).normal(0, 1, 60)
     rows = [(bp, step) for bp in (64, 128, 256) for step in range(1, 21)]
