@@ -62,8 +62,6 @@ def _rng(configuration: Configuration) -> np.random.Generator:
     return np.random.default_rng(int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "big"))
 
 
-TIMED_STEPS = 20
-"""Steps before each evaluation whose times are logged."""
 DONE, REFUSED = 0, 2
 _FIRST_TOKENS, _GROWTH, _GROWTH_SCALE = 600.0, 0.25, 1e5
 """Tokens of a rollout at first, and their relative growth for each e-fold of compute beyond a scale in rollouts."""
@@ -132,7 +130,7 @@ def _journal(configuration: Configuration) -> str:
     done = 0
     for step, metrics in simulate(configuration):
         if timer is not None:
-            for between in range(max(done + 1, step - TIMED_STEPS), step + 1):
+            for between in range(done + 1, step + 1):
                 append("step", between, timer.step(between))
             done = step
         times = {} if timer is None else timer.evaluation(step)

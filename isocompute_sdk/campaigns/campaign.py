@@ -271,7 +271,7 @@ class Campaign:
         plan, designed = self.allocate(), self.designed
         if plan.fits is not None and plan.fits.no_rise:
             raise PlanError(
-                f"no run's reward rises beyond noise, so nothing is trained for the rest of {plan.budget}",
+                f"no run's reward rises beyond noise, so nothing is trained for the rest of {plan.whole_budget}",
                 "Look at the reward and at how hard the problems are for the model (isocompute problems --help), or "
                 f"train the plan by hand: isocompute launch {quote(str(self.root / PLAN))}",
             )

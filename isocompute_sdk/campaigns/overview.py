@@ -106,8 +106,13 @@ def _places(folder: Path) -> tuple[Path, ...]:
 
 
 def study_of(folder: Path) -> Study | None:
-    """The study that a folder is the campaign or the study folder of; None if it is neither."""
-    if CAMPAIGN.holds(folder / SETTINGS):
+    """The study that a folder is the campaign or the study folder of; None if it is neither.
+
+    Raises:
+        IsoComputeError: the record of a campaign is damaged.
+    """
+    # Another program may write a file of this name, but no decisions beside it.
+    if CAMPAIGN.holds(folder / SETTINGS) or ((folder / SETTINGS).exists() and read_decisions(folder)):
         return CAMPAIGN.load(folder / SETTINGS).study
     return STUDY.load(folder / STUDY_FILE) if STUDY.holds(folder / STUDY_FILE) else None
 

@@ -20,6 +20,7 @@ from isocompute_sdk.documents import Converted, Document
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.files import write_text
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.fitting.surface.data import MIN_EVALUATIONS
 from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.laws import hedged_prior
 from isocompute_sdk.planning import Plan
@@ -230,8 +231,11 @@ class DesignedPilot:
         run = self.study.run_of(size, one.run_id)
         if KEEP_OPTION in (speed_options_of(self.own.backend) or ()):
             run = run.replace(options={KEEP_OPTION: True, **run.options})
-        if one.every_steps is not None:
-            run = run.replace(evaluation=self.study.evaluation.replace(every_steps=one.every_steps, count=None))
+        # A short run shows its curve only if it is evaluated more often than the study says.
+        most = one.every_steps or max(one.final_steps // MIN_EVALUATIONS, 1)
+        counted = self.study.evaluation.count is not None
+        if one.every_steps is not None or (most < run.evaluation.every_steps and not counted):
+            run = run.replace(evaluation=self.study.evaluation.replace(every_steps=most, count=None))
         return run
 
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
@@ -255,8 +259,8 @@ class DesignedPilot:
         size, spent = (plan.group_size, plan.problems_per_batch), self._spent(taken)
         continued = self._longest(taken, plan.fits).get(size)
         if continued is not None:
-            steps = max(plan.update_steps, continued.update_steps)
-            run = replace(continued, update_steps=steps, final_steps=steps, stopped=None)
+            steps, every = max(plan.update_steps, continued.update_steps), plan.evaluation.every_steps
+            run = replace(continued, update_steps=steps, final_steps=steps, stopped=None, every_steps=every)
             spent -= self.own.cost(self.spec(continued))
             reason = f"{continued.run_id} has the plan's n and B_p, goes on from {continued.update_steps:,} steps"
             reason += ", and becomes the planned run"

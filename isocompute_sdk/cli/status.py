@@ -115,7 +115,12 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
         except IsoComputeError as error:
             unreadable[str(one.folder)] = error
     words = _engine_states(found)
-    lines, study = ([], {}) if unreadable else on_file(folder)
+    lines, study, refused = list[str](), dict[str, Any](), None
+    if not unreadable:
+        try:
+            lines, study = on_file(folder)
+        except IsoComputeError as error:
+            refused = error
     if json:
         damaged = {name: error.message for name, error in unreadable.items()}
         shown = [{**status_dict(one), "job_state": words.get(one.folder)} for one in found]
@@ -127,6 +132,8 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
         say_spending([one.folder for one in found])
         for line in lines:
             say(line)
+    if refused is not None:
+        raise refused
     for name, error in unreadable.items():
         raise RecordError(f"cannot read {counted(len(unreadable), 'run')}, such as {name}: {error.message}", error.hint)
 

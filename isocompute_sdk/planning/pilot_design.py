@@ -227,7 +227,9 @@ def _first_round(
     reason = f"no runs yet: {law} n = {now[0]}{beyond}; any n is expected to lose at least {regret:.3f} of reward"
     if runs:
         cost = sum(run.cost for run in runs)
-        saves = f"; together expected to save {small(saving)} if the recipe learns at all" if saving else ""
+        saves = "; not expected to pay for itself: it shows whether the recipe learns at all"
+        if saving:
+            saves = f"; together expected to save {small(saving)} if the recipe learns at all"
         reason += (
             f". Pilot with {share * pricing.available / amount:.0%} of the budget; run {named(runs)} first "
             f"({amount_text(cost, unit)}, {cost / amount:.1%} of the budget{saves}), fit, and ask again"

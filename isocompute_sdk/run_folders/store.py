@@ -178,7 +178,12 @@ def write_spec(folder: str | Path, run: RunSpec, *, longer: bool = False) -> Pat
     earlier = read_spec(target)
     if earlier is not None and earlier != run and has_begun(target):
         extended = longer and run.update_steps >= earlier.update_steps
-        changed = another(earlier.replace(update_steps=run.update_steps) if extended else earlier, run)
+        same = earlier
+        if extended:
+            # A longer run may be evaluated less often: what was measured stays comparable.
+            rarer = earlier.evaluation.replace(every_steps=run.evaluation.every_steps)
+            same = earlier.replace(update_steps=run.update_steps, evaluation=rarer)
+        changed = another(same, run)
         if changed is not None:
             raise RecordError(
                 f"{target} holds measurements of a run with another {changed}",

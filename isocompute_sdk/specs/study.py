@@ -309,11 +309,13 @@ class Study(Spec):
         )
 
     @model_validator(mode="after")
-    def _gpus_of_the_budget(self) -> Self:
-        """A budget `on 8xH100` says the GPUs of all runs, where the hardware says none."""
-        if self.budget is not None and self.budget.gpus is not None and "gpus" not in self.hardware.model_fields_set:
+    def _gpus_of_all_runs(self) -> Self:
+        """A budget `on 8xH100`, else a speed of 8 GPUs, says the GPUs of all runs, where the hardware says none."""
+        said = [None if one is None else one.gpus for one in (self.budget, self.throughput)]
+        gpus = next((one for one in said if one is not None), None)
+        if gpus is not None and "gpus" not in self.hardware.model_fields_set:
             # The one way to set a field of a frozen model while it is made.
-            object.__setattr__(self, "hardware", self.hardware.replace(gpus=self.budget.gpus))
+            object.__setattr__(self, "hardware", self.hardware.replace(gpus=gpus))
         return self
 
     @model_validator(mode="after")

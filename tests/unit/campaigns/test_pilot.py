@@ -85,6 +85,20 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("final_steps", "evaluated"), [(3, 3), (8, 4), (30, 4), (400, 40)])
+def test_a_short_run_is_evaluated_often_enough_to_fit(tmp_path: Path, final_steps: int, evaluated: int) -> None:
+    designed = make(tmp_path).designed
+    assert designed is not None
+    run = designed.spec(pilots.Chosen("short", 8, 8, final_steps, 0, final_steps))
+    assert evaluated <= len(run.evaluation.steps(final_steps)) - 1 <= evaluated + 1
+    # The same run, longer, is evaluated less often, in the same folder.
+    store.write_spec(tmp_path / "short", run)
+    (tmp_path / "short" / "metrics.jsonl").write_text('{"step": 0}\n')
+    longer = designed.spec(pilots.Chosen("short", 8, 8, 4000, 0, 4000))
+    store.write_spec(tmp_path / "short", longer, longer=True)
+    assert len(longer.evaluation.steps(4000)) - 1 == 400
+
+
 def test_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(whole: tuple[Path, Outcome]) -> None:
     folder, outcome = whole
     taken = read_decisions(folder)

@@ -136,6 +136,18 @@ def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path:
     assert list(json.loads(isocompute("status", "study", "--json").stdout)["unreadable"]) == ["study/b"]
 
 
+def test_a_damaged_campaign_hides_no_run_and_is_told(isocompute: Command, tmp_path: Path) -> None:
+    study = {"name": "small", "model": "simulation/easy-0", "pilot": "auto", "budget": {"rollouts": "300k"}}
+    data = {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py", "n_problems": 1000}
+    (tmp_path / "small.yaml").write_text(json.dumps({**study, "data": data, "recipe": "easy", "backend": "simulator"}))
+    assert isocompute("run", "small.yaml").returncode == 0
+    runs = isocompute("status", "runs/small").stdout.splitlines()[:2]
+    (tmp_path / "runs" / "small" / "campaign.json").write_text('{"kind": "campaign"')
+    said = isocompute("status", "runs/small")
+    assert said.stdout.splitlines()[:2] == runs
+    assert "campaign.json" in refused(said)
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -52,6 +52,8 @@ def test_gpus_of_a_budget_are_those_of_its_runs() -> None:
     named = "40 GPU-hours on 8xH100"
     assert study(budget=named).hardware.gpu_counts == (8,)
     assert study(budget=named, hardware={"gpus": [8, 16]}).hardware.gpu_counts == (8, 16)
+    # Else those of its speed: what runs cost is counted with the GPUs that they were planned for.
+    assert study(throughput={"rollouts_per_second": 20, "gpus": 4}).hardware.gpu_counts == (4,)
     again = Study.model_validate(study(budget=named).model_dump(mode="json", exclude_none=True))
     assert again == study(budget=named)
 
