@@ -296,13 +296,16 @@ class PlanningOptions(BudgetOptions):
         for option, value in (("--equal", self.equal), ("--reference", self.reference)):
             if value is not None and self.compare is None:
                 raise SpecError(f"{option} works only with --compare", "Add --compare n=16,bp=32.")
-        if (self.budget is None) == (self.for_reward is None):
-            received = "neither --budget nor" if self.budget is None else "both --budget and"
+        budget = None if self.budget is None else self.amount()
+        if budget is None and self.for_reward is None and around is not None:
+            budget = around[0].budget
+        if (budget is None) == (self.for_reward is None):
+            received = "neither --budget nor" if budget is None else "both --budget and"
             raise SpecError(
                 f"received {received} --for-reward; accepted: one of the two",
                 "For example --budget 3M, or --for-reward 0.65.",
             )
-        planner, amount, choices = self.question(fits, around, None if self.budget is None else self.amount())
+        planner, amount, choices = self.question(fits, around, budget)
         # Questions decide themselves how much of a budget is spent.
         free = {name: value for name, value in choices.items() if name != "spend"}
         if amount is None:
