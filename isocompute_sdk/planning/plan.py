@@ -23,7 +23,7 @@ from isocompute_sdk.phrases import chance_text, counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Unlimited, Verdict
-from isocompute_sdk.planning.pricing import Pricing, amount_text, evaluated, part_of
+from isocompute_sdk.planning.pricing import Pricing, amount_text, bare, evaluated, part_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.sweep import Sized
 from isocompute_sdk.tolerances import Tolerances
@@ -252,7 +252,10 @@ class Plan(Sized, Saved):
         """The same beside the whole, in words; empty where all of it is approved, or nothing."""
         part, whole = self.approved_costs, self.costs
         units = dict.fromkeys((self.budget.unit, "rollouts", "wall_hours", "usd")) if part is not whole else {}
-        return ", ".join(part_of(part[unit], whole[unit], unit) for unit in units if unit in whole)
+        shown = [part_of(part[unit], whole[unit], unit) for unit in units if unit in whole]
+        if shown and self.continued:
+            shown[0] += f" ({bare(self.continued, self.budget.unit)} of it already spent)"
+        return ", ".join(shown)
 
     @property
     def check(self) -> str:

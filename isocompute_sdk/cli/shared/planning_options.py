@@ -296,9 +296,8 @@ class PlanningOptions(BudgetOptions):
         for option, value in (("--equal", self.equal), ("--reference", self.reference)):
             if value is not None and self.compare is None:
                 raise SpecError(f"{option} works only with --compare", "Add --compare n=16,bp=32.")
-        budget = None if self.budget is None else self.amount()
-        if budget is None and self.for_reward is None and around is not None:
-            budget = around[0].budget
+        of_study = around is not None and self.budget is None and self.for_reward is None
+        budget = around[0].budget if around is not None and of_study else None if self.budget is None else self.amount()
         if (budget is None) == (self.for_reward is None):
             received = "neither --budget nor" if budget is None else "both --budget and"
             raise SpecError(
