@@ -43,6 +43,8 @@ class Overview:
     """Until the runs that go on or wait are done; None if no run says how fast it is."""
     seconds_of_budget: float | None
     """Until what is left of the budget is spent, at the speed of these runs; None if unknown."""
+    first: str
+    """In words, what it does before it decides anew: trains runs, looks at paused ones; empty where it decides now."""
     stage: str
     """What is going on, in a few words."""
     done: bool
@@ -226,17 +228,35 @@ def overview(folder: Path) -> Overview | None:
         amounts = [getattr(one, budget.unit) for one in counted]
         if any(amount is not None for amount in amounts):
             left = budget.available - sum(amount or 0.0 for amount in amounts)
+    controller = _controller_in(folder, places)
     return Overview(
         study,
         folder,
         statuses,
         kinds,
         left,
-        next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None),
+        controller,
         seconds_left(statuses),
         None if left is None or budget is None or budget.unit != "rollouts" else seconds_for(left, statuses),
+        "" if not taken else _first(taken[-1], statuses, "next start" if controller is None else "controller"),
         *_stage(folder, study, statuses, taken),
     )
+
+
+def _controller_in(folder: Path, places: Sequence[Path]) -> Controller | None:
+    """Who controls the study in a folder, or its runs."""
+    return next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None)
+
+
+def _first(last: Decision, statuses: Sequence[RunStatus], who: str) -> str:
+    """What a campaign does before it decides anew."""
+    ended = {one.run_id: one.update_steps or 0 for one in statuses if one.state == "finished"}
+    short = [one for one in last.runs if ended.get(one.run_id, 0) < one.update_steps]
+    trains = listed([f"{one.run_id} to step {one.update_steps:,}" for one in short], 4)
+    paused = listed([one.paused for one in last.pausing], 4)
+    looks = "looks which paused runs go on" if last.pausing else ""
+    parts = [f"trains {trains}" if short else "", looks if short or not looks else f"{looks}: {paused}"]
+    return f"its {who} first {' and then '.join(filter(None, parts))}" if any(parts) else ""
 
 
 def best_so_far(folder: Path, study: Study) -> Plan | None:
@@ -301,6 +321,4 @@ def _stage(
         return f"sweep: {finished} of {counted(total, 'run')} finished", finished == total
     if not taken:
         return "designing the pilot", False
-    paused = [one.paused for one in taken[-1].pausing]
-    first = f"; its next start looks which go on first: {listed(paused, 4)}" if paused else ""
-    return f"pilot, {taken[-1].reason}{first}", False
+    return f"pilot, {taken[-1].reason}", False

@@ -16,6 +16,7 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import going_on, print_first_notes, what_next
+from isocompute_sdk.cli.shared.following import say_first
 from isocompute_sdk.cli.shared.new_runs import pooled, rewards, unknown_settings, unreadable_data
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
@@ -113,13 +114,14 @@ def next_runs(
     lines, alone = list[str](), dict[str, Any](choices)
     alone["slots"] = 0
     if study is not None:
-        lines = [*_paused(around), *_study_commands(first, study, paths[0], output, planning)]
+        lines = _study_commands(first, study, paths[0], output, planning)
         lines = lines or [f"next: {_training(plan or planner.allocate(budget, **alone), study)}"]
     if output is not None:
         _write(output, found, first, study, paths, lines)
     if json:
         emit_json(found.to_dict())
         return
+    say_first(around)
     say(found.summary())
     if study is not None and plan is not None and not first.runs:
         refused = plan.approval is not None and plan.approval.kind == "do-not" and not planner.fits.no_rise
@@ -139,15 +141,6 @@ def next_runs(
         lines = scripts if first.runs else [*_against(plan), *what_next(plan, typed)]
     for line in lines:
         say(line)
-
-
-def _paused(around: tuple[Study, Path] | None) -> list[str]:
-    """That runs of a campaign pause, of which its next start first sees which go on."""
-    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
-
-    taken = () if around is None else read_decisions(around[1])
-    runs = [one.paused for one in taken[-1].pausing] if taken else []
-    return [f"its next start first looks which paused runs go on: {listed(runs, 4)}"] if runs else []
 
 
 def _study_commands(

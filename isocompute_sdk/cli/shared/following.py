@@ -167,6 +167,16 @@ class _Look:
         self._next_fit = now + max(SECONDS_BETWEEN_FITS, took / SHARE_FOR_FITS)
 
 
+def say_first(around: tuple[Study, Path] | None) -> None:
+    """Print what the campaign around some runs does before it decides anew; nothing where it decides now."""
+    from isocompute_sdk.campaigns.overview import overview
+    from isocompute_sdk.reporting.wording import sentence
+
+    found = None if around is None else overview(around[1])
+    if found is not None and found.first:
+        say(f"{sentence(found.first)} With the runs so far:")
+
+
 def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -> tuple[str | None, str]:
     """Write the page of a study's runs; a page that cannot be made is no failure of the runs.
 
@@ -194,7 +204,7 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
 
     idle = "no controller is running" + ("" if found.done else "; `isocompute run` with its study file resumes it")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
-    yield f"{found.study.name}: {printable(found.stage)}; {who}"
+    yield f"{found.study.name}: {'; '.join(filter(None, (printable(found.stage), found.first, who)))}"
     if best is not None:
         equal = f" (about equal: {', '.join(map(str, best.about_equal))})" if best.about_equal else ""
         reward = "" if best.predicted_reward is None else f", predicted {best.metric} {best.predicted_reward:.3f}"

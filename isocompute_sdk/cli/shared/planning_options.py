@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
+from isocompute_sdk.cli.shared.following import say_first
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import SpecError
@@ -305,6 +306,7 @@ class PlanningOptions(BudgetOptions):
                 "For example --budget 3M, or --for-reward 0.65.",
             )
         planner, amount, choices = self.question(fits, around, budget)
+        say_first(None if self.json else around)
         # Questions decide themselves how much of a budget is spent.
         free = {name: value for name, value in choices.items() if name != "spend"}
         if amount is None:

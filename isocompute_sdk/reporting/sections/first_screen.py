@@ -214,6 +214,8 @@ def _going_on(material: Material) -> list[Block]:
         budget, text, command = campaign.study.budget, "The campaign is under way", material.resuming
         if budget is not None and campaign.left is not None and (spent := budget.available - campaign.left):
             text += f"; {bare(spent, budget.unit)} of {budget} are spent"
+        if campaign.first:
+            text += f". {say.sentence(campaign.first)[:-1]}"
         if material.plan is not None:
             text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:
@@ -236,7 +238,8 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
             text, command = f"{text}To write the scripts{_of_runs(material.first)}:", material.first
         else:
             # It may choose further runs beside them.
-            text, command = f"{text}The campaign makes such runs itself.", material.resuming
+            makes = "decides again before it makes" if material.campaign.first else "makes"
+            text, command = f"{text}The campaign {makes} such runs itself.", material.resuming
     elif approval.kind == "do-not" and (command := material.going_on):
         text += f"Next, check {say.GOING_ON}{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:

@@ -31,7 +31,19 @@ pilot: {slots: 3, stop_early: false, largest_share: 0.1}
 backend: simulator
 options: {task: easy, task_seed: 1, scale: 20_000}
 """
+LOOKING = STUDY.replace("stop_early: false, largest_share: 0.1", "largest_share: 0.35")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pause_at(words: str) -> None:
+    """Carry out study.yaml of the current folder until a decision says these words."""
+
+    def pause(reason: str) -> None:
+        if words in reason:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Campaign(load_study("study.yaml"), "runs/auto", base=Path.cwd(), on_decision=pause).run()
 
 
 def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
@@ -102,13 +114,33 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
 
 
 def test_a_run_that_pauses_for_a_look_is_not_called_finished(isocompute: Run, tmp_path: Path) -> None:
-    looking = STUDY.replace("stop_early: false, largest_share: 0.1", "largest_share: 0.35")
-    (tmp_path / "study.yaml").write_text(looking)
+    (tmp_path / "study.yaml").write_text(LOOKING)
     said = ok(isocompute("run", "study.yaml")).stderr
     first = next(one for one in read_decisions(tmp_path / "runs" / "auto") if one.looks)
     for run in first.runs:
         assert f"{run.run_id} at step {run.update_steps} of {run.final_steps}," in said
         assert f"{run.run_id} finished" in said
+
+
+def test_what_comes_before_the_next_decision_is_said_alike_on_every_screen(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(LOOKING)
+    folder = Path("runs/auto")
+    pause_at("interim look")
+    last = read_decisions(folder)[-1]
+    trains = [f"{run.run_id} to step {run.update_steps}" for run in last.runs if run.stopped is None]
+    (folder / "decisions" / f"{last.number}-{last.what}.json").rename(tmp_path / "look.json")
+    looks = [run.paused for run in read_decisions(folder)[-1].pausing]
+    assert looks
+    for first in (looks, trains):
+        if first == trains:
+            (tmp_path / "look.json").rename(folder / "decisions" / f"{last.number}-{last.what}.json")
+        page = [one.text for one in build(gather(folder, Asked())).answer.more if isinstance(one, Missing)]
+        asked = (("next", "study.yaml"), ("next", str(folder)), ("allocate", str(folder)), ("status", str(folder)))
+        for text in ("\n".join(page), *(ok(isocompute(*one)).stdout for one in asked)):
+            assert all(one in " ".join(text.split()) for one in first)
 
 
 def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_path: Path) -> None:
