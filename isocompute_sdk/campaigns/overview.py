@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +58,17 @@ def campaign_around(file: Path, study: Study) -> CampaignSettings | None:
     return CAMPAIGN.load(file.parent / SETTINGS) if runs.is_dir() and CAMPAIGN.holds(file.parent / SETTINGS) else None
 
 
+def lies_in_campaign(file: Path, study: Study) -> bool:
+    """Whether a study's file lies in the folder of its own campaign."""
+    settings = file.parent / SETTINGS
+    return CAMPAIGN.holds(settings) and CAMPAIGN.load(settings).study.name == study.name
+
+
 def runs_begun(file: Path, study: Study) -> Path | None:
     """The folder of the runs of a study's file, if one of them has begun."""
     # A study by hand trains where it is started, a campaign beside its study file.
-    places = [base / study.output_dir / study.name for base in (Path(), file.parent)]
+    here, beside = (base / study.output_dir / study.name for base in (Path(), file.parent))
+    places = (beside, file.parent) if lies_in_campaign(file, study) else (here, beside)
     return next((place for place in places if any(map(store.has_begun, place.glob("*/")))), None)
 
 
@@ -80,7 +88,7 @@ def begun_runs(file: Path, study: Study) -> tuple[Allocation, ...]:
 def folder_of(file: Path, study: Study) -> Path | None:
     """Where the runs of a study's file lie, or the campaign with them; None if none of them has begun."""
     begun = runs_begun(file, study)
-    return begun if begun is None or campaign_around(file, study) is None else file.parent
+    return file.parent if begun is not None and lies_in_campaign(file, study) else begun
 
 
 def study_around(folder: Path) -> tuple[Study, Path] | None:
@@ -93,9 +101,9 @@ def study_around(folder: Path) -> tuple[Study, Path] | None:
     if study is None:
         return None
     if not any(map(store.has_begun, _places(folder))):
-        file = study_file(folder)
-        start = f": isocompute run {quote(str(file))}" if file is not None else " with its file"
-        raise RecordError(f"no run of {study.name} in {folder} has measured anything yet", f"Run the study{start}.")
+        raise RecordError(
+            f"no run of {study.name} in {folder} has measured anything yet", f"To go on: {to_go_on(folder)}"
+        )
     return study, folder
 
 
@@ -159,8 +167,10 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
             if (folder / REFIT).exists()
             else f"trains its plan, {Plan.load(folder / PLAN).sizes}"
         )
+        goes_on = "" if (folder / REFIT).exists() else f" To go on: {to_go_on(folder)}"
         raise PlanError(
-            f"{study.name} {how}", "To plan more, raise the study's budget, or give a larger one: --budget C."
+            f"{study.name} {how}",
+            f"To plan more, raise the study's budget, or give a larger one (--budget C).{goes_on}",
         )
     speed = runs.throughput(study.expand() if designed is None else designed.runs(taken))
     if speed is not None:
@@ -179,12 +189,20 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
 
 def _campaign_in(folder: Path, study: Study) -> Campaign:
     """The campaign of a study whose runs lie in a folder, also where that was moved."""
+    base, where = _base(folder, study), folder.resolve()
+    if base is not None:
+        return Campaign(study, folder, base=base)
+    return Campaign(study.replace(output_dir=".", name=where.name), folder, base=where.parent)
+
+
+def _base(folder: Path, study: Study) -> Path | None:
+    """What the paths of a study are relative to, by where its folder lies; None where that was moved."""
     runs, where = Path(study.output_dir) / study.name, folder.resolve()
     if (folder / runs).is_dir():
-        return Campaign(study, folder, base=folder)
-    if where.parts[-len(runs.parts) :] == runs.parts:
-        return Campaign(study, folder, base=where.parents[len(runs.parts) - 1])
-    return Campaign(study.replace(output_dir=".", name=where.name), folder, base=where.parent)
+        return folder
+    if runs.resolve() == where:
+        return Path()
+    return where.parents[len(runs.parts) - 1] if where.parts[-len(runs.parts) :] == runs.parts else None
 
 
 def _less_plan(budget: Budget, folder: Path) -> Budget:
@@ -195,14 +213,47 @@ def _less_plan(budget: Budget, folder: Path) -> Budget:
     return budget.replace(spent={**spent, "pilot": spent.get("pilot", 0.0) + cost}) if cost else budget
 
 
-def study_file(folder: Path) -> Path | None:
-    """The study's file in the folder of a campaign, if `isocompute run` with it, here, goes on with that campaign."""
-    file = folder / STUDY_COPY
-    if not file.is_file() or not CAMPAIGN.holds(folder / SETTINGS):
-        return None
-    study = CAMPAIGN.load(folder / SETTINGS).study
-    here = (Path(study.output_dir) / study.name).resolve() == folder.resolve()
-    return file if here or campaign_around(file, study) is not None else None
+def is_at_hand(folder: Path, study: Study) -> bool:
+    """Whether `isocompute run` in the current folder goes on with the campaign in a folder."""
+    return CAMPAIGN.holds(folder / SETTINGS) and _base(folder, study) in (folder, Path())
+
+
+def resuming(folder: Path, file: Path | None = None) -> str:
+    """The command that goes on with the campaign in a folder; empty where none does.
+
+    Args:
+        folder: the campaign's folder.
+        file: the study's file as typed; None for the one in the folder.
+    """
+    study, own = study_of(folder), folder / STUDY_COPY
+    base = None if study is None else _base(folder, study)
+    if study is None or base is None or not CAMPAIGN.holds(folder / SETTINGS) or not own.is_file():
+        return ""
+    shown = own if file is None or lies_in_campaign(file, study) else file
+    if is_at_hand(folder, study):
+        return f"isocompute run {quote(str(shown))}"
+    return f"cd {quote(str(base))} && isocompute run {quote(os.path.relpath(shown.resolve(), base))}"
+
+
+def to_go_on(folder: Path | None, file: Path | None = None, budget: str = "") -> str:
+    """How to go on with a study: a command, or words where none does from here.
+
+    Args:
+        folder: the study's folder; None before its first run.
+        file: as for `resuming`.
+        budget: another budget than its own, as typed.
+    """
+    how, when, copy = f"isocompute run {quote(str(file))}", "", file
+    if folder is not None:
+        study, copy = study_of(folder), file or folder / STUDY_COPY
+        moved = study is not None and CAMPAIGN.holds(folder / SETTINGS) and _base(folder, study) is None
+        how = resuming(folder, file) or f"run its study {'there' if moved else 'where it was started'}"
+        if moved and study is not None:
+            how = f"move {folder} back to {Path(study.output_dir) / study.name} where it was started, and {how}"
+        if _controller_in(folder, _places(folder)) is not None:
+            how = how if budget else f"isocompute status {quote(str(folder))} --watch"
+            when = ", when its controller has ended"
+    return f"set budget: {budget} in {quote(str(copy))}, then{when}: {how}" if budget else how
 
 
 def overview(folder: Path) -> Overview | None:

@@ -114,7 +114,7 @@ def next_runs(
     lines, alone = list[str](), dict[str, Any](choices)
     alone["slots"] = 0
     if study is not None:
-        lines = _study_commands(first, study, paths[0], output, planning)
+        lines = _study_commands(first, study, paths[0], around, output, planning)
         lines = lines or [f"next: {_training(plan or planner.allocate(budget, **alone), study)}"]
     if output is not None:
         _write(output, found, first, study, paths, lines)
@@ -144,15 +144,23 @@ def next_runs(
 
 
 def _study_commands(
-    first: NextRuns, study: Study, path: Path, output: Path | None, planning: BudgetOptions
+    first: NextRuns,
+    study: Study,
+    path: Path,
+    around: tuple[Study, Path] | None,
+    output: Path | None,
+    planning: BudgetOptions,
 ) -> list[str]:
     """What to type to make these runs in a study; without runs nothing, or how to run a study that trains its plan."""
+    from isocompute_sdk.campaigns.overview import lies_in_campaign, to_go_on
+
     if study.designed is not None and (output is None or not first.runs):
         # It makes them itself, by what its file says.
         if others := [option for option in changed_options(planning) if option != "--budget"]:
-            return [f"isocompute run {quote(str(path))} does not know {joined(others)}: change the study first"]
-        raised = planning.budget is not None and planning.amount() != study.budget
-        return [f"next{f', with {planning.budget} as its budget' * raised}: isocompute run {quote(str(path))}"]
+            return [f"isocompute run does not know {joined(others)}: change the study first, {quote(str(path))}"]
+        other = planning.budget or "" if planning.budget is not None and planning.amount() != study.budget else ""
+        folder = path.parent if lies_in_campaign(path, study) else None if around is None else around[1]
+        return [f"next: {to_go_on(folder, path, other)}"]
     if not first.runs:
         return []
     if output is None or output.suffix not in YAML:
@@ -259,7 +267,8 @@ def _budget(planning: BudgetOptions, study: Study | None, paths: Sequence[Path])
 
 def _sources(paths: list[Path], planning: BudgetOptions) -> tuple[list[Path], Study | None, tuple[Study, Path] | None]:
     """What to read, the study whose file that is, and the study around the runs with its folder."""
-    from isocompute_sdk.campaigns.overview import folder_of, study_file
+    from isocompute_sdk.campaigns.campaign import STUDY
+    from isocompute_sdk.campaigns.overview import folder_of, is_at_hand
     from isocompute_sdk.specs import load_study
 
     if len(paths) == 1 and paths[0].suffix in YAML:
@@ -267,8 +276,9 @@ def _sources(paths: list[Path], planning: BudgetOptions) -> tuple[list[Path], St
         folder = folder_of(paths[0], study)
         return paths, study, None if folder is None else (study, folder)
     around = planning.around(paths)
-    file = None if around is None else study_file(around[1])
-    return (paths, None, around) if around is None or file is None else ([file], around[0], around)
+    if around is None or (around[0].designed is None and not is_at_hand(around[1], around[0])):
+        return paths, None, around
+    return [around[1] / STUDY], around[0], around
 
 
 def _fits_of(

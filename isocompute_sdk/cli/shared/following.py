@@ -200,9 +200,10 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
 
 
 def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
+    from isocompute_sdk.campaigns.overview import to_go_on
     from isocompute_sdk.planning.pricing import bare
 
-    idle = "no controller is running" + ("" if found.done else "; `isocompute run` with its study file resumes it")
+    idle = "no controller is running" + ("" if found.done else f"; to go on: {to_go_on(found.folder)}")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {'; '.join(filter(None, (printable(found.stage), found.first, who)))}"
     if best is not None:

@@ -335,11 +335,10 @@ class PlanningOptions(BudgetOptions):
                 say(f"deadline {self.deadline}: {left} hours from now{day}")
             self.show(plan)
             if around is not None and plan.continued and not self.json:
-                from isocompute_sdk.campaigns.overview import study_file
+                from isocompute_sdk.campaigns.overview import to_go_on
 
-                file = study_file(around[1])
-                how = "the study where it was started" if file is None else quote(str(file))
-                say(f"isocompute run {how} goes on with the run; a launch script would begin anew")
+                other = "" if self.budget is None or self.amount() == around[0].budget else self.budget
+                say(f"a launch script would begin the run anew; to go on with it: {to_go_on(around[1], budget=other)}")
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:
         """Print an answer; save its plan with --output, draw it with --plot."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
+from isocompute_sdk.campaigns.overview import to_go_on
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
@@ -219,8 +220,8 @@ def _going_on(material: Material) -> list[Block]:
         if material.plan is not None:
             text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:
-            text += ". No process controls it; to go on" + ("" if command else ", run its study where it was started")
-        blocks.append(Missing(f"{text}{':' if command else '.'}", command))
+            text += f". No process controls it; to go on: {'' if command else to_go_on(campaign.folder)}"
+        blocks.append(Missing(text.strip() if command else f"{text}.", command))
     return blocks
 
 

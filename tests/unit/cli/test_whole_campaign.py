@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign
+from isocompute_sdk.campaigns.overview import resuming
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
 from isocompute_sdk.reporting.material import Asked, gather
@@ -141,6 +142,39 @@ def test_what_comes_before_the_next_decision_is_said_alike_on_every_screen(
         asked = (("next", "study.yaml"), ("next", str(folder)), ("allocate", str(folder)), ("status", str(folder)))
         for text in ("\n".join(page), *(ok(isocompute(*one)).stdout for one in asked)):
             assert all(one in " ".join(text.split()) for one in first)
+
+
+def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_was_moved(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    folder, moved = Path("runs/auto"), Path("elsewhere/auto")
+    pause_at("planned run")
+
+    def twice(*sources: Path, more: tuple[str, ...] = ()) -> str:
+        one, two = (isocompute("next", str(source), *more) for source in sources)
+        assert (one.returncode, one.stdout, one.stderr) == (two.returncode, two.stdout, two.stderr)
+        return " ".join((one.stdout + one.stderr).split())
+
+    command = resuming(folder)
+    assert twice(Path("study.yaml"), folder).endswith(f": {command}")
+    # Its file says the budget.
+    larger = ok(isocompute("next", str(folder), "--budget", "150k")).stdout.splitlines()[-1]
+    assert larger.endswith(f"set budget: 150k in {folder}/study.yaml, then: {command}")
+    assert larger.removeprefix("next: ") in ok(isocompute("allocate", str(folder), "--budget", "150k")).stdout
+    moved.parent.mkdir()
+    folder.rename(moved)
+    said = [twice(moved / "study.yaml", moved, more=more) for more in ((), ("--budget", "150k"))]
+    said += [isocompute("run", str(moved / "study.yaml")).stderr, ok(isocompute("status", str(moved))).stdout]
+    assert all(f"move {moved} back to {folder}" in one for one in said)
+    assert not folder.exists()
+    moved.rename(folder)
+    monkeypatch.chdir(folder)
+    assert resuming(Path()) == f"cd {tmp_path.resolve()} && {command}"
+    monkeypatch.chdir(tmp_path)
+    ok(isocompute(*shlex.split(command)[1:]))
+    assert "move" not in ok(isocompute("status", str(folder))).stdout
 
 
 def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_path: Path) -> None:
