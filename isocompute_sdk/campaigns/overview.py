@@ -9,7 +9,16 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, Campaign, CampaignSettings
+from isocompute_sdk.campaigns.campaign import (
+    CAMPAIGN,
+    FITS,
+    PLAN,
+    REFIT,
+    SETTINGS,
+    Campaign,
+    CampaignSettings,
+    refuse_less,
+)
 from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
 from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
@@ -149,19 +158,22 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
         given: arguments of `Planner` in place of the study's.
 
     Raises:
-        PlanError: nothing is left of the budget, or it is the study's own and its plan was trained.
+        PlanError: nothing is left of the budget, it is less than at the campaign's last start, or it is the study's own
+            and its plan was trained.
     """
     saved = CAMPAIGN.load(folder / SETTINGS) if CAMPAIGN.holds(folder / SETTINGS) else None
     own, trained = study.budget, study.budget if saved is None else saved.study.budget
     asked = own if budget is None else budget if own is None else budget.in_place_of(own)
     if asked is None:
         raise PlanError(f"study {study.name!r} has no budget", "Add budget: to the study, or give one: --budget 3M.")
+    says_all = budget is not None and bool(budget.spent) and budget != own
+    if saved is not None and not says_all:
+        refuse_less(saved.study.budget, asked)
     kept = {} if saved is None else saved.plan
     campaign = _campaign_in(folder, study.replace(budget=asked))
     runs, designed = campaign.study_runs, campaign.designed
     taken = () if designed is None else designed.decisions()
-    chosen = bool(taken) and taken[-1].what == "plan" and (folder / PLAN).exists()
-    if asked == trained and ((folder / REFIT).exists() or chosen):
+    if asked == trained and has_its_plan(folder):
         how = (
             "is done: its plan has been trained"
             if (folder / REFIT).exists()
@@ -178,13 +190,19 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
     planner = Planner.for_study(fits, study, **{"throughput": speed, **given})
     if designed is None:
         return Question(planner, _less_plan(asked, folder), {"n_problems": study.data.n_problems, **kept})
-    if budget is not None and budget.spent and budget != own:
+    if says_all:
         # Who says what was spent says all of it.
         return Question(planner, asked, {"n_problems": study.data.n_problems, **kept, "slots": designed.slots})
     left = designed.left(taken)
     if own is None or asked.deadline_hours != own.deadline_hours:
         left = left.replace(deadline_hours=asked.deadline_hours)
     return Question(planner, left, {**designed.asked(planner.fits), **kept, "slots": designed.slots})
+
+
+def has_its_plan(folder: Path) -> bool:
+    """Whether the campaign in a folder trains its plan, or has trained it."""
+    taken = read_decisions(folder)
+    return (folder / REFIT).exists() or (bool(taken) and taken[-1].what == "plan" and (folder / PLAN).exists())
 
 
 def _campaign_in(folder: Path, study: Study) -> Campaign:

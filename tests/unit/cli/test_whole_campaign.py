@@ -142,6 +142,8 @@ def test_what_comes_before_the_next_decision_is_said_alike_on_every_screen(
         asked = (("next", "study.yaml"), ("next", str(folder)), ("allocate", str(folder)), ("status", str(folder)))
         for text in ("\n".join(page), *(ok(isocompute(*one)).stdout for one in asked)):
             assert all(one in " ".join(text.split()) for one in first)
+    # Its own budget is asked about, not one by the length of its runs.
+    assert ok(isocompute("audit", str(folder))).stdout.endswith(f": isocompute next {folder}\n")
 
 
 def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_was_moved(
@@ -163,6 +165,13 @@ def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_w
     larger = ok(isocompute("next", str(folder), "--budget", "150k")).stdout.splitlines()[-1]
     assert larger.endswith(f"set budget: 150k in {folder}/study.yaml, then: {command}")
     assert larger.removeprefix("next: ") in ok(isocompute("allocate", str(folder), "--budget", "150k")).stdout
+    # A smaller budget, which the runs may already cost, is refused alike.
+    less = isocompute("next", str(folder), "--budget", "50k")
+    (tmp_path / "study.yaml").write_text(STUDY.replace("100k", "50k"))
+    assert less.returncode == 1
+    assert isocompute("next", "study.yaml").stderr == less.stderr
+    assert isocompute("run", "study.yaml").stderr.endswith(less.stderr)
+    (tmp_path / "study.yaml").write_text(STUDY)
     moved.parent.mkdir()
     folder.rename(moved)
     said = [twice(moved / "study.yaml", moved, more=more) for more in ((), ("--budget", "150k"))]
