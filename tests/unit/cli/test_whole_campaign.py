@@ -156,8 +156,10 @@ def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_w
 
     def twice(*sources: Path, more: tuple[str, ...] = ()) -> str:
         one, two = (isocompute("next", str(source), *more) for source in sources)
-        assert (one.returncode, one.stdout, one.stderr) == (two.returncode, two.stdout, two.stderr)
-        return " ".join((one.stdout + one.stderr).split())
+        assert (one.returncode, one.stderr) == (two.returncode, two.stderr)
+        # Each names the file that it was asked about.
+        assert one.stdout == two.stdout.replace(f"{folder}/study.yaml", "study.yaml")
+        return " ".join((two.stdout + two.stderr).split())
 
     command = resuming(folder)
     assert twice(Path("study.yaml"), folder).endswith(f": {command}")
@@ -183,7 +185,22 @@ def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_w
     assert resuming(Path()) == f"cd {tmp_path.resolve()} && {command}"
     monkeypatch.chdir(tmp_path)
     ok(isocompute(*shlex.split(command)[1:]))
-    assert "move" not in ok(isocompute("status", str(folder))).stdout
+    done = ok(isocompute("status", str(folder))).stdout
+    assert "auto: done; no controller is running\n" in done
+    # Its next start takes what was edited in its folder.
+    (tmp_path / "study.yaml").write_text(STUDY.replace("100k", "150k"))
+    copy = folder / "study.yaml"
+    copy.write_text(copy.read_text().replace("100000", "150000"))
+    twice(Path("study.yaml"), folder)
+    asked = json.loads(ok(isocompute("allocate", str(folder), "--json")).stdout)
+    page = gather(folder, Asked())
+    assert page.plan is not None
+    assert (page.plan.update_steps, page.plan.budget.amount) == (asked["update_steps"], 150_000)
+    assert page.resuming == command
+    status = ok(isocompute("status", str(folder))).stdout
+    assert "100000 -> 150000" in status
+    assert "of 150,000 rollouts" in status
+    assert command in status
 
 
 def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_path: Path) -> None:
