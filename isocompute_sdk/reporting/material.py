@@ -130,6 +130,15 @@ class Material:
         return resuming(self.campaign.folder)
 
     @property
+    def spent_since(self) -> float:
+        """What a campaign has spent on the plan that it trains, in the unit of its budget; 0 of other plans."""
+        campaign, plan = self.campaign, self.plan
+        if campaign is None or plan is None or self.comparison is not None or self.asked.budget is not None:
+            return 0.0
+        since = 0.0 if campaign.left is None else plan.whole_budget.available - campaign.left
+        return since if since > 1e-6 * plan.budget.amount else 0.0
+
+    @property
     def flat(self) -> bool:
         """Whether no run rises beyond noise, so that predictions mean nothing."""
         return self.fits is not None and self.fits.flat_runs is not None

@@ -187,6 +187,16 @@ def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_w
     ok(isocompute(*shlex.split(command)[1:]))
     done = ok(isocompute("status", str(folder))).stdout
     assert "auto: done; no controller is running\n" in done
+    # While it trains its plan, its page tells what was spent before from what is.
+    for name in ("refit", "comparison"):
+        (folder / f"{name}.json").rename(tmp_path / f"{name}.json")
+    training = gather(folder, Asked())
+    assert training.plan is not None
+    assert training.spent_since == training.plan.cost - training.plan.continued > 0
+    told = [one.text for one in build(training).answer.more if isinstance(one, Missing)]
+    assert f" {training.spent_since:,.0f} of that" in " ".join(told)
+    for name in ("refit", "comparison"):
+        (tmp_path / f"{name}.json").rename(folder / f"{name}.json")
     # Its next start takes what was edited in its folder.
     (tmp_path / "study.yaml").write_text(STUDY.replace("100k", "150k"))
     copy = folder / "study.yaml"
