@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -78,7 +79,8 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert ("check at step" in told) == (found["plan"]["approval"]["step"] is not None)
     status = isocompute("status", "runs/auto").stdout
     assert "spent: pilot" in status
-    assert "predicted best so far: n = " in status
+    # Another n may be the best at what was spent than at the budget.
+    assert re.search(r"predicted best so far: n = .* at [0-9,]+ rollouts", status)
     watched = isocompute("status", "runs/auto", "--watch")
     assert "left: " in watched.stdout
     # More budget is asked about before it is spent.
