@@ -270,12 +270,10 @@ def to_go_on(folder: Path | None, file: Path | None = None, budget: str = "") ->
     if folder is not None:
         study, copy = study_of(folder), file or folder / STUDY_COPY
         moved = study is not None and CAMPAIGN.holds(folder / SETTINGS) and _base(folder, study) is None
-        how = (
-            resuming(folder, file)
-            or f"isocompute run with its study file {'there' if moved else 'where it was started'}"
-        )
+        how = resuming(folder, file) or "isocompute run with its study file, where it was started"
         if moved and study is not None:
-            how = f"move {folder} back to {Path(study.output_dir) / study.name} where it was started, and {how}"
+            runs = Path(study.output_dir) / study.name
+            how = f"move {folder} back to {runs} where it was started, and run its study there"
         if _controller_in(folder, _places(folder)) is not None:
             how = how if budget else f"isocompute status {quote(str(folder))} --watch"
             when = ", when its controller has ended"

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from isocompute_sdk.cli.shared.following import under_way
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.planning_options import PlanningOptions
 from isocompute_sdk.cli.shared.reading_options import FittingOptions
@@ -42,4 +43,6 @@ def allocate(
     """
     around = planning.around(source)
     fitting = fitting if around is None else fitting.of_study()
-    planning.answer(fitting.fits_of(source, max_rollouts_per_batch=planning.max_rollouts_per_batch), around)
+    with under_way(around):
+        fits = fitting.fits_of(source, max_rollouts_per_batch=planning.max_rollouts_per_batch)
+    planning.answer(fits, around)

@@ -16,7 +16,7 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import going_on, print_first_notes, what_next
-from isocompute_sdk.cli.shared.following import say_first
+from isocompute_sdk.cli.shared.following import say_first, under_way
 from isocompute_sdk.cli.shared.new_runs import pooled, rewards, unknown_settings, unreadable_data
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
@@ -100,7 +100,8 @@ def next_runs(
         )
     if (paths or fitting.map is not None) and (refused := changed_options(borrowed)):
         raise SpecError(f"{refused[0]} works only without runs, to design a pilot", f"Leave out {refused[0]}.")
-    runs = _fits_of(paths, around, fitting, planning) if around is not None or study is None else None
+    with under_way(around):
+        runs = _fits_of(paths, around, fitting, planning) if around is not None or study is None else None
     law = borrowed.law(planning.model, planning.recipe) if runs is None else runs
     planner, left, options = planning.question(law, around, budget)
     budget, choices = left or budget, dict[str, Any](options)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json as json_module
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk.cli.shared.alerts import Watcher, describe_alert
 from isocompute_sdk.cli.shared.output import OUTPUT_SCHEMA_VERSION, say, terminal, widest
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import FitError, IsoComputeError
 from isocompute_sdk.phrases import duration, or_unknown, printable
 
 if TYPE_CHECKING:
@@ -165,6 +165,22 @@ class _Look:
         _, self.page = write_page(self.folder, found.study, int(SECONDS_BETWEEN_FITS) if self.goes_on else None)
         took = time.monotonic() - now
         self._next_fit = now + max(SECONDS_BETWEEN_FITS, took / SHARE_FOR_FITS)
+
+
+@contextmanager
+def under_way(around: tuple[Study, Path] | None) -> Generator[None]:
+    """Where a campaign has measured too little yet, the error says how it goes on."""
+    from isocompute_sdk.campaigns.overview import overview, to_go_on
+    from isocompute_sdk.reporting.wording import sentence
+
+    try:
+        yield
+    except FitError as error:
+        found = None if around is None else overview(around[1])
+        if found is None or found.done:
+            raise
+        first = f"{sentence(found.first)} " if found.first else ""
+        raise error.in_shell(f"{first}To go on: {to_go_on(found.folder)}") from None
 
 
 def say_first(around: tuple[Study, Path] | None) -> None:

@@ -144,6 +144,19 @@ def test_what_comes_before_the_next_decision_is_said_alike_on_every_screen(
         asked = (("next", "study.yaml"), ("next", str(folder)), ("allocate", str(folder)), ("status", str(folder)))
         for text in ("\n".join(page), *(ok(isocompute(*one)).stdout for one in asked)):
             assert all(one in " ".join(text.split()) for one in first)
+    # Where too little is measured it goes on too.
+    for run in last.runs[1:]:
+        (folder / run.run_id).rename(tmp_path / run.run_id)
+    journal = folder / last.runs[0].run_id / "metrics.jsonl"
+    whole = journal.read_text()
+    journal.write_text("".join(whole.splitlines(keepends=True)[:3]))
+    for command in ("next", "allocate"):
+        refused = isocompute(command, str(folder))
+        assert refused.returncode == 1
+        assert resuming(folder) in refused.stderr
+    journal.write_text(whole)
+    for run in last.runs[1:]:
+        (tmp_path / run.run_id).rename(folder / run.run_id)
     # Its own budget is asked about, not one by the length of its runs.
     assert ok(isocompute("audit", str(folder))).stdout.endswith(f": isocompute next {folder}\n")
 
