@@ -1,4 +1,4 @@
-"""`Overview`: how far a study is, what it has spent by kind, and which n is best so far."""
+"""`Overview`: how far a study is, what it has spent; what its next start asks (`question`) and how it goes on."""
 
 from __future__ import annotations
 

@@ -338,7 +338,8 @@ class PlanningOptions(BudgetOptions):
                 from isocompute_sdk.campaigns.overview import to_go_on
 
                 other = "" if self.budget is None or self.amount() == around[0].budget else self.budget
-                say(f"a launch script would begin the run anew; to go on with it: {to_go_on(around[1], budget=other)}")
+                how = to_go_on(around[1], budget=other)
+                say(f"a launch script would begin the run anew, its campaign goes on with it: {how}")
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:
         """Print an answer; save its plan with --output, draw it with --plot."""
