@@ -70,6 +70,8 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
     frame = _with_rollouts(frame, named.source)
+    if "run_id" not in named.known:
+        _refuse_restarts(frame, named)
     named = _with_seconds(frame, named)
     rows, left_out = to_rows(frame.with_row_index(ROW), named, options)
     if (rows["metric"] == UNKNOWN_AVERAGE).any():
@@ -169,6 +171,48 @@ def _peak_rate(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     schedule = (pl.col(_RATE).n_unique() >= _SCHEDULE) & (pl.struct(place, _RATE).n_unique() == place.n_unique())
     return frame.with_columns(
         pl.when(schedule.over(keys)).then(pl.col(_RATE).max().over(keys)).otherwise(pl.col(_RATE)).alias(_RATE)
+    )
+
+
+def _refuse_restarts(frame: pl.DataFrame, named: Named) -> None:
+    """Raise on rows that would be one run and begin again wherever an unknown column of text changes.
+
+    Raises:
+        RecordError: such a column, with what it may say.
+    """
+    import polars as pl
+
+    texts = {name: one for name, one in named.others.items() if one.dtype == pl.String and one.n_unique() > 1}
+    measured = [name for name in KEY[1:] if name in named.known]
+    of_rows = frame.select("run_id", "rollouts").with_columns(
+        *(named.known[name].alias(name) for name in measured),
+        *(one.alias(f"_{name}") for name, one in texts.items()),
+    )
+    again = [
+        name
+        for name in texts
+        if any(
+            _begins_again(part, f"_{name}") for part in of_rows.partition_by("run_id", *measured, maintain_order=True)
+        )
+    ]
+    if not again:
+        return
+    # That with the fewest values says most about several runs.
+    written = [named.source.written[name] for name in sorted(again, key=lambda name: texts[name].n_unique())]
+    raise wrong_column(
+        f"rows of one configuration begin again where {' and '.join(map(repr, written))} "
+        f"change{'s' * (len(written) == 1)}, as several runs do; does {written[0]!r} name their training problems?",
+        "With a column run_id every run is one by its name.",
+        written,
+        "train_data",
+    )
+
+
+def _begins_again(rows: pl.DataFrame, name: str) -> bool:
+    """Whether compute goes back wherever a column of rows in the order of their file changes, and nowhere else."""
+    moved = rows["rollouts"].diff().to_numpy()[1:] < 0
+    return bool(moved.any()) and np.array_equal(
+        moved, (rows[name] != rows[name].shift())[1:].fill_null(False).to_numpy()
     )
 
 
