@@ -70,8 +70,6 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
     frame = _with_rollouts(frame, named.source)
-    if "run_id" not in named.known:
-        _refuse_restarts(frame, named)
     named = _with_seconds(frame, named)
     rows, left_out = to_rows(frame.with_row_index(ROW), named, options)
     if (rows["metric"] == UNKNOWN_AVERAGE).any():
@@ -82,7 +80,10 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
         rows = rows.with_columns(pl.when(known).then(pl.format("avg@{}", k)).otherwise("metric").alias("metric"))
     if options.lenient and options.on_duplicate == "error":
         rows = _without_repeats(rows, options.metric)
-    return settle(rows, options.on_duplicate, named.source, named), (*named.notes, *notes, *left_out)
+    settled = settle(rows, options.on_duplicate, named.source, named)
+    if "run_id" not in named.known:
+        _refuse_restarts(frame, named)
+    return settled, (*named.notes, *notes, *left_out)
 
 
 def _without_repeats(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
