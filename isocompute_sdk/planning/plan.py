@@ -517,7 +517,11 @@ def assumed_values(plan: Plan) -> str:
     rows = [row for row in assumed(plan.settings) if row.name != "learning_rate"]
     # What changes the loss first: a narrow screen ends the list early.
     rows.sort(key=lambda row: not row.name.endswith("_coef"))
-    return ", ".join(f"{RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}" for row in rows)
+    values = [f"{RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}" for row in rows]
+    fits = plan.fits
+    if fits is not None and fits.curves and not fits.problems_per_batch and "problems_per_batch" not in plan.options:
+        values.insert(0, f"B_p = {plan.problems_per_batch} (if the runs had another: --set problems_per_batch=BP)")
+    return ", ".join(values)
 
 
 def details(plan: Plan) -> list[tuple[str, str]]:
