@@ -424,7 +424,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ),
         ("learning rate", learning_rate(plan)),
         *([("assumed", f"{values}; to change: {yours}")] if values else []),
-        *([("problem set", sets)] if (sets := _problem_sets(plan)) else []),
+        *([("problem set", sets)] if (sets := problem_sets(plan)) else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
@@ -561,7 +561,7 @@ def describe(alternative: Alternative) -> str:
     return f"{text}: {reward:.3f}{lost}"
 
 
-def _problem_sets(plan: Plan) -> str:
+def problem_sets(plan: Plan) -> str:
     """For how many training problems the plan is, where its runs had several numbers of them."""
     sets = next((row.runs for row in plan.settings if row.name == "n_problems"), ())
     if plan.n_problems is None or len(sets) < 2:
