@@ -626,11 +626,13 @@ def _reward(plan: Plan) -> str:
 
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:
-    """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved.
+    """What the plan gains over the best run so far, by the rewards as shown; not where it is nothing, or runs come first.
 
     Of a plan that is approved in part, what that part gains stands before it.
     """
-    if plan.gain is None or (plan.approval is not None and plan.approval.kind == "do-not"):
+    refused = plan.approval is not None and plan.approval.kind == "do-not"
+    first = plan.next_runs is not None and plan.next_runs.runs
+    if plan.gain is None or (refused and (plan.gains_nothing or first)):
         return []
     # As shown: the rewards on the screen differ by it.
     best = round(plan.gain.best.reward, 3)

@@ -392,7 +392,9 @@ def _against(plan: Plan) -> str:
     cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"
     if plan.gain is not None and plan.gains_nothing:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
-        left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if better_reward(plan) is None else "")
+        # Runs that come first are something to do already.
+        stuck = better_reward(plan) is None and not (first is not None and first.runs)
+        left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if stuck else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
             left = f"the plan, a new run, is predicted to gain {gain}; "

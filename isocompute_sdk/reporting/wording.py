@@ -85,7 +85,8 @@ def going_on(plan: Plan) -> str:
     approval = plan.approval
     if approval is not None and approval.smaller is not None:
         return ""
-    if not plan.gains_nothing and gain.further < plan.tolerances.equal:
+    refused = approval is not None and approval.kind == "do-not"
+    if not refused and gain.further < plan.tolerances.equal:
         return ""
     limit = plan.hardware.max_rollouts_per_batch
     cap = "" if limit is None else f" --max-rollouts-per-batch {limit}"
