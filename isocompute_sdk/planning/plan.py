@@ -626,7 +626,7 @@ def _reward(plan: Plan) -> str:
 
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:
-    """What the plan gains over the best run so far, by the rewards as shown; not where it is nothing, or runs come first.
+    """What the plan gains over the best run so far, as rewards are shown; not where it is nothing or runs come first.
 
     Of a plan that is approved in part, what that part gains stands before it.
     """
