@@ -469,7 +469,10 @@ def _followed(forecast: Forecast, options: Sequence[Option], other: Reached | No
     chosen = named["go-on" if forecast.card.action == "go-on" else "stop"]
     if remedies:
         best = max(remedies, key=lambda one: one.reward)
-        if forecast.card.action == "change-something" or best.reward - chosen.reward >= worth:
+        if forecast.card.action == "change-something":
+            # Nobody pays for a model that is expected to end below those that cost less.
+            chosen = chosen if max(named["go-on"].reward, chosen.reward) - best.reward >= worth else best
+        elif best.reward - chosen.reward >= worth:
             chosen = best
     if chosen.name == "go-on" and other is not None and not other.fell and other.reward - chosen.reward >= worth:
         chosen = named["stop"]
