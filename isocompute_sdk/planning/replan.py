@@ -210,6 +210,8 @@ class Replan(Saved):
         """That the checkpoint must be converted first, and with what; empty if it loads, or is not on disk."""
         if self.checkpoint.path is None or self.loadable is not None:
             return ""
+        if self.follow == "go-on" and self.newest is not None:
+            return f", which does not load as a Hugging Face model: going on starts from {self.newest}"
         tool = "your framework's tool" if self.convert is None else "the first command"
         return f", which does not load as a Hugging Face model: convert it with {tool}"
 
