@@ -5,7 +5,6 @@ Links are followed, and hidden names and circles are left out.
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 from collections import Counter
@@ -109,18 +108,6 @@ def readable() -> Generator[None]:
             f"{error.filename or 'a file'!s:.200} cannot be read: {error.strerror or error}",
             "Check the path and its permissions.",
         ) from error
-
-
-def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
-    """Raise on a name to rename or ignore that is in no file."""
-    for name in names:
-        if name not in seen:
-            folded = {one.lower(): one for one in seen}
-            near = [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
-            raise RecordError(
-                f"no column or tag {name!r} to rename or ignore; there are: {', '.join(seen[:40])}",
-                f"Near it: {', '.join(map(repr, near))}." if near else "Use a name of the files.",
-            )
 
 
 def find_files(listing: Listing, format: str) -> list[Path]:

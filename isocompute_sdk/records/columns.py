@@ -270,7 +270,7 @@ def check_fields(fields: Iterable[str], accepted: Sequence[str], what: str) -> N
     for name in fields:
         if name not in accepted:
             raise RecordError(
-                f"{what}: received {name!r}; accepted: {', '.join(accepted)}",
+                f"{what}: received {name!r}; accepted: {', '.join(accepted[:40])}",
                 f"{did_you_mean(str(name), accepted)}Use one of the accepted names.",
             )
 

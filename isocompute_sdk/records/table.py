@@ -285,12 +285,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
         raise RecordError(f"columns whose names differ only in spaces: {', '.join(as_given)}", "Rename or remove one.")
     ignored = {name.strip() for name in options.ignore}
     rename = {name.strip(): new.strip() for name, new in options.rename.items()}
-    for name in (*rename, *ignored):
-        if name not in table:
-            raise RecordError(
-                f"no column {name!r} to rename or ignore; the table has: {', '.join(table)}",
-                f"{did_you_mean(name, list(table))}Use a column of the table.",
-            )
+    schema.check_fields((*rename, *ignored), list(table), "name to rename or ignore")
     written: dict[str, str] = {}
     known: dict[str, pl.Series] = {}
     others: dict[str, pl.Series] = {}
