@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from isocompute_openrlhf.flags import VERSION
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import attempt_of_steps
@@ -57,11 +56,6 @@ def read_inputs(folder: Path) -> tuple[RunSpec, int | None]:
         raise RecordError(
             f"{path} or the rows beside it are not what a launch script wrote: {error}", REQUEST_DOCUMENT.remedy
         ) from error
-    if request.version != VERSION:
-        raise RecordError(
-            f"{path}: the run used OpenRLHF {request.version}; this release reads {VERSION}",
-            "Read its TensorBoard folder instead: `isocompute doctor`.",
-        )
     return request.run, n_problems
 
 

@@ -51,14 +51,6 @@ def test_a_console_that_a_kill_cut_off_keeps_its_whole_lines(logged: LoggedRun) 
     assert table(logged.folder, "loss") == {1: -1.5e-05, 2: -1.5e-05}
 
 
-def test_a_folder_of_another_release_is_refused_with_its_version(logged: LoggedRun) -> None:
-    logged.begin()
-    path = logged.folder / "request.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": "0.10.2"}))
-    with pytest.raises(RecordError, match=r"0\.10\.2.*0\.11\.2"):
-        BACKEND.read_records(logged.folder)
-
-
 @pytest.mark.slow
 def test_a_killed_and_resumed_run_is_read_back_exactly(resumed_openrlhf: tuple[RunSpec, Path]) -> None:
     small, resumed = resumed_openrlhf
