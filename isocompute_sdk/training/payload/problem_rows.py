@@ -36,9 +36,6 @@ def main(argv: list[str], row: Row) -> int:
     Returns:
         0 on success, 2 on bad input.
     """
-    if len(argv) != 1:
-        sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
-        return 2
     try:
         hold(Path(argv[0]))
         prepare(Path(argv[0]), row)
