@@ -258,12 +258,9 @@ def _fits(name: str, value: Any) -> bool:
 
 def document(path: Path, text: str) -> object:
     """The content of a JSON, TOML or YAML file."""
-    try:
-        if path.suffix == ".json":
-            return parse_json(text)
-        return tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
+    if path.suffix == ".json":
+        return parse_json(text)
+    return tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
 
 
 def flags(text: str) -> dict[str, Any]:
