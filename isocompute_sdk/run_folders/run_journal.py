@@ -7,6 +7,7 @@ fields. Launch scripts carry this file beside a framework that has no log of its
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -127,7 +128,7 @@ def append_line(path: Path, text: str, *, durable: bool = False) -> None:
         written = os.write(descriptor, line)
         if written < len(line):
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
-            raise OSError(f"only {written} of {len(line)} bytes of a record could be written: is the disk full?")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         if durable:
             os.fsync(descriptor)
     finally:
