@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, held_in, holds_rows, is_sealed
+from isocompute_sdk.records.columns import check_fields
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE
 
 if TYPE_CHECKING:
@@ -190,12 +191,7 @@ def check_format(format: str) -> None:
     """Reject a format that is not in `accepted_formats()`."""
     if format in TABLE_FORMATS:
         return
-    accepted = accepted_formats()
-    if format not in accepted:
-        raise RecordError(
-            f"format: received {format!r}; accepted: {', '.join(accepted)}",
-            f"{did_you_mean(format, accepted)}Use one of the accepted formats.",
-        )
+    check_fields([format], accepted_formats(), "format")
 
 
 def holds_journals(listing: Listing) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
@@ -402,12 +402,8 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         if value is None:
             continue
         accepted = [name for name in schema.BY_NAME if name not in ("metric", "value")]
-        name = schema.canonical(argument)
-        if name not in accepted:
-            raise RecordError(
-                f"argument {argument}: no such column; accepted: {', '.join(accepted)}",
-                f"{did_you_mean(argument, accepted)}Arguments give one value for every row.",
-            )
+        name = schema.canonical(argument) or argument
+        schema.check_fields([name], accepted, "argument")
         single = to_series(argument, [value])
         constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
         there = given[name].drop_nulls().unique() if name in given else ()
