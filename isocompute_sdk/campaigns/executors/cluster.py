@@ -58,7 +58,7 @@ class Engine(Protocol):
         Raises:
             EngineSilent: the engine does not answer.
         """
-        ...
+        return True
 
     def find(self, job: Job, attempt: int) -> str | None:
         """The engine's name for a job of this run and attempt that waits or runs, looked up by its label.
