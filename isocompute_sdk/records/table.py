@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     """
     import polars as pl
 
-    check_on_duplicate(options.on_duplicate)
+    schema.check_fields([options.on_duplicate], get_args(OnDuplicate), "on_duplicate")
     named = name_columns(table, options, source or Source())
     frame = name_runs(typed_frame(named, options), named.source, options.run_prefix)
     notes: tuple[Note, ...] = ()
@@ -455,15 +455,6 @@ def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
             "Check whether the column counts problems: then rename it to problems_per_batch.",
         )
     given["problems_per_batch"] = problems.alias("problems_per_batch")
-
-
-def check_on_duplicate(value: str) -> None:
-    """Raise on a value that is not an `OnDuplicate`."""
-    if value not in ("error", "last"):
-        raise RecordError(
-            f"on_duplicate: received {value!r}; accepted: 'error', 'last'",
-            "'error' refuses repeated evaluations, 'last' keeps the one that comes last.",
-        )
 
 
 def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source, named: Named | None = None) -> pl.DataFrame:
