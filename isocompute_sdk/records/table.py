@@ -10,11 +10,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
-from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
@@ -63,7 +63,7 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     """
     import polars as pl
 
-    check_on_duplicate(options.on_duplicate)
+    schema.check_fields([options.on_duplicate], get_args(OnDuplicate), "on_duplicate")
     named = name_columns(table, options, source or Source())
     frame = name_runs(typed_frame(named, options), named.source, options.run_prefix)
     notes: tuple[Note, ...] = ()
@@ -335,12 +335,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
         raise RecordError(f"columns whose names differ only in spaces: {', '.join(as_given)}", "Rename or remove one.")
     ignored = {name.strip() for name in options.ignore}
     rename = {name.strip(): new.strip() for name, new in options.rename.items()}
-    for name in (*rename, *ignored):
-        if name not in table:
-            raise RecordError(
-                f"no column {name!r} to rename or ignore; the table has: {', '.join(table)}",
-                f"{did_you_mean(name, list(table))}Use a column of the table.",
-            )
+    schema.check_fields((*rename, *ignored), list(table), "name to rename or ignore")
     written: dict[str, str] = {}
     known: dict[str, pl.Series] = {}
     others: dict[str, pl.Series] = {}
@@ -457,12 +452,8 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         if value is None:
             continue
         accepted = [name for name in schema.BY_NAME if name not in ("metric", "value")]
-        name = schema.canonical(argument)
-        if name not in accepted:
-            raise RecordError(
-                f"argument {argument}: no such column; accepted: {', '.join(accepted)}",
-                f"{did_you_mean(argument, accepted)}Arguments give one value for every row.",
-            )
+        name = schema.canonical(argument) or argument
+        schema.check_fields([name], accepted, "argument")
         single = to_series(argument, [value])
         constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
         there = given[name].drop_nulls().unique() if name in given else ()
@@ -514,15 +505,6 @@ def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
             "Check whether the column counts problems: then rename it to problems_per_batch.",
         )
     given["problems_per_batch"] = problems.alias("problems_per_batch")
-
-
-def check_on_duplicate(value: str) -> None:
-    """Raise on a value that is not an `OnDuplicate`."""
-    if value not in ("error", "last"):
-        raise RecordError(
-            f"on_duplicate: received {value!r}; accepted: 'error', 'last'",
-            "'error' refuses repeated evaluations, 'last' keeps the one that comes last.",
-        )
 
 
 def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source, named: Named | None = None) -> pl.DataFrame:

@@ -395,7 +395,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "repeat without steps": ({"n": [8, 8], "C": [5, 5], "r": [0, 1]}, {}, ["repeats row 1", "rollouts 5"]),
     "unknown argument": (GOOD, {"problem_per_batch": 3}, ["problem_per_batch", "'problems_per_batch'"]),
     "argument repeats a column": (GOOD, {"n": 8}, ["n is given twice", "ignore=['n']"]),
-    "bad on_duplicate": (GOOD, {"on_duplicate": "first"}, ["'first'", "'error', 'last'"]),
+    "bad on_duplicate": (GOOD, {"on_duplicate": "first"}, ["'first'", "error, last"]),
     "ignoring nothing": (GOOD, {"ignore": ["avg@5"]}, ["'avg@5'", "'avg@4'"]),
     "renaming nothing": (GOOD, {"rename": {"m": "n"}}, ["'m'", "n, bp, C, avg@4"]),
 }
