@@ -266,7 +266,7 @@ def _untold(plan: Plan, check: Approval) -> str:
     if plan.gain is None or check.expected is None or check.lowest is None:
         return "; there is no prediction to check against"
     best = plan.gain.best.reward
-    if check.expected <= best:
+    if round(check.expected, 3) <= round(best, 3):
         return f"; up to there it tests the prediction, without a gain over the best run ({best:.3f})"
     return f"; a check on the way would be useless: its threshold would lie below the best run so far ({best:.3f})"
 
