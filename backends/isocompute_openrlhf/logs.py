@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from isocompute_openrlhf.flags import VERSION
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.files import parse_json
 from isocompute_sdk.ingest.attempts import attempt_of_steps
@@ -35,6 +34,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 )
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import read_console
+from isocompute_sdk.ingest.tables import read_objects
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
 from isocompute_sdk.run_folders.store import LOG_FILE, REQUEST_FILE
@@ -57,11 +57,6 @@ def read_inputs(folder: Path) -> tuple[RunSpec, int | None]:
         raise RecordError(
             f"{path} or the rows beside it are not what a launch script wrote: {error}", REQUEST_DOCUMENT.remedy
         ) from error
-    if request.version != VERSION:
-        raise RecordError(
-            f"{path}: the run used OpenRLHF {request.version}; this release reads {VERSION}",
-            "Read its TensorBoard folder instead: `isocompute doctor`.",
-        )
     return request.run, n_problems
 
 
@@ -98,28 +93,14 @@ def read_run(folder: Path) -> RunLog:
         read = {0: read_console(folder / LOG_FILE, form.console)}
         printed = {i: [steps] for i, steps in enumerate(read[0][0], start=1)}
     notes = tuple(note for _, found in read.values() for note in found)
-    resumed = {int(line["attempt"]): float(line["step"]) for line in _json_lines(folder / RESUMES)}
+    starts, _, damage = read_objects(folder / RESUMES) if (folder / RESUMES).is_file() else ([], [], ())
+    resumed = {int(line["attempt"]): float(line["step"]) for line in starts}
     attempts: list[Attempt] = []
     for number in range(1, max((number for number, parts in printed.items() if parts), default=0) + 1):
         one = attempt_of_steps(folder, chain(*printed.get(number, ())))
         attempts.append(replace(one, started=float(number), from_step=resumed.get(number)))
     said: dict[str, Any] = {**run.context(), "n_problems": n_problems}
-    return RunLog(run.run_id, folder, "console", tuple(attempts), notes, said, framework=form)
-
-
-def _json_lines(path: Path) -> list[dict[str, Any]]:
-    """Objects of a file that the launch script appends to; a last line that is still being written is left out."""
-    if not path.is_file():
-        return []
-    found: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
-        if not line.endswith("\n"):
-            break
-        try:
-            found.append(parse_json(line))
-        except ValueError as error:
-            raise RecordError(f"{path}:{number}: not JSON ({error})", "Remove the line.") from error
-    return found
+    return RunLog(run.run_id, folder, "console", tuple(attempts), (*notes, *damage), said, framework=form)
 
 
 _BEGINS = re.compile(r"(Global step|global_step) (\d+)(?:: |, eval_metrics: )\{")

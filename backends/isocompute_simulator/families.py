@@ -203,11 +203,6 @@ FAMILIES = tuple(FORMULAS)
 """Names of the families by formulas."""
 
 
-def draw_family(rng: np.random.Generator) -> str:
-    """One of the families, all equally likely."""
-    return FAMILIES[int(rng.integers(len(FAMILIES)))]
-
-
 def draw_truth(family: str, design: SweepDesign, rng: np.random.Generator) -> Truth:
     """A task of a family, placed so that the sweep sees a third to all of the rise."""
     formula = FORMULAS[family]

@@ -14,7 +14,6 @@ from isocompute_simulator.families import (
     PROCESSES,
     SweepDesign,
     draw_design,
-    draw_family,
     draw_large_design,
     draw_process,
     draw_truth,
@@ -113,7 +112,7 @@ def draw_scenario(rng: np.random.Generator, family: str | None = None) -> Scenar
         return _draw_real(family, rng)
     if family is not None and family not in FAMILIES:
         raise ValueError(f"family = {family!r}; accepted: {', '.join((*FAMILIES, *REAL_FAMILIES))}")
-    drawn = draw_family(rng) if family is None else family
+    drawn = FAMILIES[int(rng.integers(len(FAMILIES)))] if family is None else family
     design = draw_design(rng)
     truth, noise = draw_truth(drawn, design, rng), draw_noise(rng)
     return Scenario(drawn, _train(drawn, design, truth, noise, rng), truth, design, noise)

@@ -199,10 +199,7 @@ def load_configuration(folder: str | Path) -> Configuration:
     """Read and check the run that a script asks for in a run folder, or that was accepted there."""
     folder = Path(folder)
     path = folder / (NEW_RUN_FILE if (folder / NEW_RUN_FILE).exists() else RUNNER_SPEC_FILE)
-    try:
-        run = RUNNER_SPEC.load(path)
-    except IsoComputeError as error:
-        raise InputError(error.message, error.hint) from error
+    run = RUNNER_SPEC.load(path)
     try:
         options = TorchOptions.model_validate(run.options)
     except IsoComputeError as error:

@@ -144,9 +144,7 @@ class BatchOrder:
         self._next_step = 1
 
     def batch(self, step: int) -> list[int]:
-        """Indices of the problems of update step `step` (1-based)."""
-        if step < self._next_step:
-            self._epochs, self._waiting, self._next_step = 0, [], 1
+        """Indices of the problems of update step `step` (1-based), which comes after those asked for before."""
         while self._next_step < step:
             self._take()
         return self._take()

@@ -189,21 +189,20 @@ MAX_PROCESSES = 16
 
 
 class RewardPool:
-    """A reward function in up to `processes` processes; starts with one and adds the others once a batch is slow.
+    """A reward function in a process per core, at most 16; starts with one and adds the others once a batch is slow.
 
     Args:
         target: as for `RewardFunction`.
         timeout_seconds: time limit of one call.
-        processes: most processes. None: one per core, at most 16.
 
     Raises:
         InputError: the function does not load.
     """
 
-    def __init__(self, target: str, *, timeout_seconds: float = 10.0, processes: int | None = None) -> None:
+    def __init__(self, target: str, *, timeout_seconds: float = 10.0) -> None:
         self.target = target
         self.timeout_seconds = timeout_seconds
-        self.most = processes or min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
+        self.most = min(len(os.sched_getaffinity(0)), MAX_PROCESSES)
         self.functions = [RewardFunction(target, timeout_seconds=timeout_seconds)]
         """One per process."""
 

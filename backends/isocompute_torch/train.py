@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from platform import python_version
 
-from isocompute_sdk.errors import IsoComputeError, RecordError
+from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.run_folders import journal_records
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE, START, Start, read_starts
 from isocompute_sdk.run_folders.run_journal import Journal, append_line
@@ -173,10 +173,7 @@ def _is_finished(configuration: Configuration) -> bool:
 def _register(configuration: Configuration) -> int:
     """Record this start in attempts.jsonl; returns its number."""
     path, data = configuration.folder / ATTEMPTS_FILE, configuration.run.data
-    try:
-        earlier = read_starts(path)
-    except RecordError as error:
-        raise InputError(error.message, error.hint) from error
+    earlier = read_starts(path)
     files = {
         "train": data.train,
         "validation": data.validation,

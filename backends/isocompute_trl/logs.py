@@ -73,7 +73,8 @@ def _batches(keys: Keys) -> _Batches | None:
     if processes is None and total and total % (own * accumulation) == 0:
         processes = total / (own * accumulation)
     on_device = own * steps
-    prompts = all(map(has, _EVERY_ARGUMENT)) and not has("reward_weights") and told is None
+    later = any(map(has, ("reward_weights", "num_iterations")))
+    prompts = all(map(has, _EVERY_ARGUMENT)) and not later and told is None
     return _Batches(on_device, processes, steps * iterations / accumulation, prompts)
 
 

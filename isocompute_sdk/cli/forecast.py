@@ -322,6 +322,9 @@ def _replan(
         emit_json({**answer.to_dict(), "commands": list(commands)})
         return
     say(answer.summary())
+    asked, batch = remaining.rollouts, answer.group_size * answer.problems_per_batch
+    if remaining.deadline_hours is not None and asked is not None and asked - answer.remaining >= batch:
+        say(f"the deadline leaves time for {answer.remaining:,.0f} of {asked:,} rollouts")
     if commands:
         say(f"wrote {rest.plan}")
         used = rest.backend or answer.backend

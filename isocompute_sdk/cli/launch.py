@@ -271,7 +271,7 @@ def _to_edit(text: str) -> tuple[list[str], str]:
     if len(part) > MAX_SHOWN:
         part = [*part[: MAX_SHOWN - 1], f"# ... {len(part) - MAX_SHOWN + 1} more lines of this part"]
     programs = re.findall(r"^cat > \"\$run/(\S+\.py)\" <<", text, re.MULTILINE)
-    rest = f"about {round(len(lines), -2):,} lines in all (--dry-run prints them)"
+    rest = f"about {round(len(lines), -1):,} lines in all (--dry-run prints them)"
     if programs:
         rest += f"; it also carries {len(programs)} programs that check and run the training: "
         rest += ", ".join(programs)

@@ -88,7 +88,6 @@ def next_runs(
         isocompute next study.yaml --output next.yaml
     """
     from isocompute_sdk.planning import NextRuns
-    from isocompute_sdk.reporting.wording import budget_option
 
     paths, study, around = _sources(list(source or ()), planning)
     budget = _budget(planning, study if around is None else around[0], paths)
@@ -103,7 +102,7 @@ def next_runs(
     with under_way(around):
         runs = _fits_of(paths, around, fitting, planning) if around is not None or study is None else None
     law = borrowed.law(planning.model, planning.recipe) if runs is None else runs
-    planner, left, options = planning.question(law, around, budget)
+    planner, left, options = _asked(law, study, around, budget, planning)
     budget, choices = left or budget, dict[str, Any](options)
     if slots is not None:
         choices["slots"] = slots
@@ -134,14 +133,37 @@ def next_runs(
     if study is None:
         plan = plan or planner.allocate(budget, **(alone if first.runs else choices))
         fits = None if runs is None else planner.fits
-        stated = shlex.split(budget_option(budget.replace(spent=None))) if planning.budget is None else []
-        typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:], *stated))
+        typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:], *_stated(plan, planning, around)))
         model = planning.model or (None if fits is None else fits.model)
         at_once = choices.get("slots", 1) if runs is not None else 1
         scripts = _scripts(first, plan, paths, checkpoints or (), fits, fitting, planning, typed, model, at_once)
         lines = scripts if first.runs else [*_against(plan), *what_next(plan, typed)]
     for line in lines:
         say(line)
+
+
+def _asked(
+    law: Fits | FitsSet,
+    study: Study | None,
+    around: tuple[Study, Path] | None,
+    budget: Budget,
+    planning: BudgetOptions,
+) -> tuple[Planner, Budget | None, dict[str, Any]]:
+    """The planner, the budget and the arguments of `allocate`, by the study, whether its runs have begun or not."""
+    from isocompute_sdk.planning import Planner
+
+    if study is None or around is not None:
+        return planning.question(law, around, budget)
+    return Planner.for_study(law, study, **planning.changed_arguments()), budget, planning.choices()
+
+
+def _stated(plan: Plan, planning: BudgetOptions, around: tuple[Study, Path] | None) -> list[str]:
+    """What the file of a study says and commands about its folder, with other runs beside it, have to say."""
+    from isocompute_sdk.reporting.wording import budget_option, speed_options
+
+    said = [budget_option(plan.budget.replace(spent=None))] if planning.budget is None else []
+    said += [] if around is None else [one for one in speed_options(plan) if one.split()[0] not in sys.argv]
+    return [word for option in said for word in shlex.split(option)]
 
 
 def _study_commands(
@@ -187,8 +209,10 @@ def _training(plan: Plan, study: Study) -> str:
     words += [f"--recipe-value {name}={value}" for name, value in changed.items() if not isinstance(value, tuple)]
     limit = hardware.max_rollouts_per_batch
     words += [] if limit is None else [f"--max-rollouts-per-batch {limit}"]
-    words += [f"--gpus {','.join(map(str, hardware.gpu_counts))}"] * ("gpus" in hardware.model_fields_set)
-    return " ".join(["isocompute", *words, budget_option(plan.budget), *speed_options(plan)])
+    words += [budget_option(plan.budget), *speed_options(plan)]
+    said = "gpus" in hardware.model_fields_set and not any(word.startswith("--gpus") for word in words)
+    words += [f"--gpus {','.join(map(str, hardware.gpu_counts))}"] * said
+    return " ".join(["isocompute", *words])
 
 
 def _against(plan: Plan) -> list[str]:
@@ -298,7 +322,6 @@ def _pilot(
 ) -> NextRuns | PilotDesign:
     """What to run first without runs: the first round of a study's own pilot, or of one designed for the budget."""
     from isocompute_sdk.campaigns.campaign import Campaign
-    from isocompute_sdk.planning import Planner
 
     n_problems = planning.n_problems
     if study is not None:
@@ -306,7 +329,6 @@ def _pilot(
             pilot = Campaign(study.replace(budget=budget), paths[0].parent, base=Path()).designed
             assert pilot is not None, "of a study with a pilot"
             return pilot.first_round()
-        planner = Planner.for_study(planner.fits, study, planner.throughput)
         n_problems = n_problems or study.data.n_problems
     return planner.design_pilot(
         budget,

@@ -437,7 +437,7 @@ class Fits(Saved):
     def best_group_size(self, compute: npt.ArrayLike, problems_per_batch: int | None = None) -> Array:
         """The n that plans choose at each compute, shape (T,): n*(C) as it is drawn (`method="surface"` only).
 
-        Among powers of two (`candidate_sizes`), with whole steps, without limits of hardware; for compute in tokens
+        Among `candidate_sizes`, with whole steps, without limits of hardware; for compute in tokens
         without the limit on steps.
 
         Args:
@@ -464,9 +464,9 @@ class Fits(Saved):
         smallest, largest = max(smallest, 2), largest * 2**octaves_beyond
         if not powers_of_two:
             return list(range(smallest, largest + 1))
-        powers = [2**i for i in range(1, 31) if smallest <= 2**i <= largest]
-        # A grid such as n = 5, 6, 7 holds no power of two: then its levels are the choice.
-        return powers or [n for n in self.group_sizes if n >= 2]
+        powers = (2**i for i in range(1, 31) if smallest <= 2**i <= largest)
+        # What was run can be run again.
+        return sorted({*powers, *(n for n in self.group_sizes if n >= 2)})
 
     def nearest_problems_per_batch(self, wanted: int | None) -> int | None:
         """Level of B_p that was run and is nearest in octaves; for None the smallest. None if B_p is unknown."""

@@ -64,12 +64,9 @@ class _Active:
 
     def accept(self, better: Mask, trial: Array, residual: Array, sse: Array, ratio: Array) -> None:
         """Move where the sum of squares fell; `ratio` is the drop seen over the drop predicted."""
-        if better.all():
-            self.parameters, self.residual, self.sse = trial, residual, sse
-        else:
-            self.parameters = np.where(better[:, None], trial, self.parameters)
-            self.residual = np.where(better[:, None], residual, self.residual)
-            self.sse = np.where(better, sse, self.sse)
+        self.parameters = np.where(better[:, None], trial, self.parameters)
+        self.residual = np.where(better[:, None], residual, self.residual)
+        self.sse = np.where(better, sse, self.sse)
         # Nielsen's rule: a good step lowers the damping smoothly, each failure in a row raises it faster.
         relief = np.clip(1.0 - (2.0 * np.minimum(ratio, 1.0) - 1.0) ** 3, DAMPING_RELIEF, 2.0)
         self.damping = np.maximum(self.damping * np.where(better, relief, self.growth), 1e-15)
@@ -173,9 +170,7 @@ def _try(residual: BatchFunction, active: _Active, step: Array, predicted: Array
 def _refresh(products: NormalEquations, active: _Active) -> None:
     """J^T J and J^T r, computed anew for the problems that moved."""
     stale = active.stale
-    if stale.all():
-        active.normal, active.gradient = products(active.parameters, active.index, active.residual)
-    elif stale.any():
+    if stale.any():
         active.normal[stale], active.gradient[stale] = products(
             active.parameters[stale], active.index[stale], active.residual[stale]
         )

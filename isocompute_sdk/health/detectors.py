@@ -232,13 +232,13 @@ DETECTORS: tuple[Callable[[RunTraces], list[Finding]], ...] = (
     off_policy,
     Watch(
         "sampler-mismatch",
-        "importance_weight",
+        "importance_weight_mean",
         "mean importance weight",
         lambda _, trace, __: np.abs(trace.level_T - 1.0) > WEIGHT_OFF,
     ),
     Watch(
         "sampler-mismatch",
-        "importance_capped",
+        "importance_capped_share",
         "share of capped importance weights",
         lambda _, trace, __: trace.level_T > CAPPED,
     ),

@@ -16,6 +16,7 @@ from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.findings import FALLS, Finding, notes_by_run
 from isocompute_sdk.health.traces import WINDOW, noise_of
 from isocompute_sdk.records.asked import best_beside, unasked
+from isocompute_sdk.records.columns import check_fields
 from isocompute_sdk.records.grouping import kin
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
@@ -79,13 +80,10 @@ def live_run(
     notes = []
     if metric is None:
         metric, notes = unasked(mine, eval_set)
-    elif metric not in mine.metrics:
-        raise RecordError(
-            f"metric: received {metric!r}; run {name!r} has {', '.join(mine.metrics)}",
-            f"{did_you_mean(metric, mine.metrics)}Use one of them: --metric NAME (metric=).",
-        )
-    elif is_training_reward(metric) or {*mine.filter(metric=metric).eval_sets} == {TRAIN_SET}:
-        notes = [training_reward_note(metric, asked=True)]
+    else:
+        check_fields([metric], mine.metrics, f"metric of run {name!r}")
+        if is_training_reward(metric) or {*mine.filter(metric=metric).eval_sets} == {TRAIN_SET}:
+            notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
     evaluated = not is_training_reward(metric) and where != TRAIN_SET

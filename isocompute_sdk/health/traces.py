@@ -37,20 +37,20 @@ DOUBT = 2.0
 """A noise estimated from T evaluations is multiplied by 1 + DOUBT / sqrt(T), since it may be too small by chance."""
 FIRST_NOISE = 8
 """Evaluations from which a run's noise is estimated from its own values."""
-METRIC_OF: dict[str, str] = {
-    "train_reward": "train_reward",
-    "entropy": "entropy",
-    "kl": "kl",
-    "response_length": "response_length",
-    "truncated_share": "truncated_share",
-    "zero_variance_share": "zero_variance_share",
-    "gradient_norm": "gradient_norm",
-    "importance_weight": "importance_weight_mean",
-    "importance_capped": "importance_capped_share",
-    "sampler_kl": "sampler_kl",
-    "trained_share": "trained_share",
-}
-"""Quantity -> its metric. Tables may have it under a framework's own tag, which the log formats know."""
+METRICS = (
+    "train_reward",
+    "entropy",
+    "kl",
+    "response_length",
+    "truncated_share",
+    "zero_variance_share",
+    "gradient_norm",
+    "importance_weight_mean",
+    "importance_capped_share",
+    "sampler_kl",
+    "trained_share",
+)
+"""Quantities that are metrics. Tables may have one under a framework's own tag, which the log formats know."""
 REWARD, PROBE = "reward", "probe"
 """Quantities without a fixed metric name: the reward on held-out problems, and the same metric on the training
 probe."""
@@ -152,7 +152,7 @@ class RunTraces:
     problems_per_batch: int | None
     context: Mapping[str, Any]
     traces: Mapping[str, Trace]
-    """The measured quantities, by name: keys of `METRIC_OF`, `reward` and `probe`."""
+    """The measured quantities, by name: names of `METRICS`, `reward` and `probe`."""
 
 
 def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None) -> tuple[RunTraces, ...]:
@@ -171,7 +171,7 @@ def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None)
     if best is not None and rank(*best) != OTHER:
         metric = best[0]
     rewards = averages if metric is None or metric in averages else [metric]
-    names = {quantity: names_of(metric_, runs.metrics) for quantity, metric_ in METRIC_OF.items()}
+    names = {quantity: names_of(quantity, runs.metrics) for quantity in METRICS}
     wanted = {name for found in names.values() for name in found}
     parts = _parts(runs.to_polars().filter(pl.col("metric").is_in([*wanted, *rewards])))
     return tuple(
@@ -188,28 +188,12 @@ def gather(runs: RunSet, metric: str | None = None, eval_set: str | None = None)
 
 
 def _parts(frame: pl.DataFrame) -> dict[str, dict[tuple[str, str], Trace]]:
-    """Traces by run, then by (metric, evaluation set): one sort over all rows, since a log may have millions."""
-    import polars as pl
-
-    if frame.is_empty():
-        return {}
-    # The rows of a run stand together; a short code sorts in linear time.
-    keys = [frame["run_id"].rle_id(), *(frame[name].cast(pl.Categorical) for name in ("metric", "eval_set"))]
-    code_T = np.zeros(frame.height, dtype=np.int64)
-    for key in keys:
-        physical = key.to_physical().to_numpy().astype(np.int64)
-        code_T = code_T * (int(physical.max(initial=0)) + 1) + physical
-    if code_T.max(initial=0) <= np.iinfo(np.uint16).max:
-        code_T = code_T.astype(np.uint16)
-    order_T = np.argsort(code_T, kind="stable")
-    columns = [frame[name].to_numpy().astype(np.float64)[order_T] for name in ("step", "rollouts", "value")]
-    sorted_T = code_T[order_T]
-    first = np.flatnonzero(np.concatenate([[True], sorted_T[1:] != sorted_T[:-1]]))
+    """Traces by run, then by (metric, evaluation set)."""
     found: dict[str, dict[tuple[str, str], Trace]] = {}
-    for begin, end in zip(first, [*first[1:], frame.height], strict=True):
-        row = int(order_T[begin])
-        run, metric, eval_set = (str(frame[name][row]) for name in ("run_id", "metric", "eval_set"))
-        found.setdefault(run, {})[metric, eval_set] = Trace(*(column[begin:end] for column in columns))
+    parts = frame.partition_by("run_id", "metric", "eval_set", as_dict=True, maintain_order=True)
+    for (run, metric, eval_set), part in parts.items():
+        columns = [part[name].to_numpy().astype(np.float64) for name in ("step", "rollouts", "value")]
+        found.setdefault(str(run), {})[str(metric), str(eval_set)] = Trace(*columns)
     return found
 
 

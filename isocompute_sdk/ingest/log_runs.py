@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import Field
 
-from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.copies import LoadedRun, repeated, same_runs
 from isocompute_sdk.ingest.find import logged_batch
 from isocompute_sdk.ingest.formats.configuration import SIZES, STEPS_PER_BATCH, Said, SavedConfig
@@ -41,6 +41,7 @@ from isocompute_sdk.records.columns import (
     Options,
     batch_asked,
     canonical,
+    check_fields,
     to_series,
     typed,
 )
@@ -78,7 +79,7 @@ def read_loaded(
     """
     copies: dict[str, str] = {}
     if of_run is None:
-        check_described(options.runs, runs)
+        check_fields(options.runs, sorted(runs), "run of runs=")
         same = same_runs(runs, {name: options.given(name) for name in runs})
         runs, copies = same.runs, same.copies
         if same.undecided is not None:
@@ -362,16 +363,6 @@ UNITS = {
 def is_table(log: RunLog) -> bool:
     """Whether somebody wrote or exported a table, such as a chart of W&B, whose names are all that it says."""
     return log.format == "table" or (log.format == "wandb" and log.source.suffix != ".wandb")
-
-
-def check_described(described: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
-    """Raise on a run of `runs=` that is in no file: its name is misspelt."""
-    for name in described:
-        if name not in runs:
-            raise RecordError(
-                f"run {name!r} of runs= is in no file; the files have: {', '.join(sorted(runs))}",
-                f"{did_you_mean(name, sorted(runs))}Remove it, or correct its name.",
-            )
 
 
 def _refuse_contradiction(log: RunLog, found: Resolved) -> None:

@@ -283,11 +283,8 @@ def _refuse_open(mapping: RunMap, source: str) -> None:
         )
     for question in mapping.questions.values():
         answer = question.answer
-        if answer is not None and question.candidates and str(answer) not in question.candidates:
-            raise RecordError(
-                f"{source}: answer {answer!r} to: {question.asks}; accepted: {', '.join(question.candidates)}",
-                f"{did_you_mean(str(answer), list(question.candidates))}Write one of the candidates.",
-            )
+        if answer is not None and question.candidates:
+            check_fields([str(answer)], [*question.candidates], f"{source}: answer to: {question.asks}")
 
 
 def _has(run: MappedRun, field: str) -> bool:

@@ -5,7 +5,6 @@ Links are followed, and hidden names and circles are left out.
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 from collections import Counter
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from isocompute_sdk.errors import RecordError, did_you_mean
 from isocompute_sdk.ingest.tables import TABLE_SUFFIXES, held_in, holds_rows, is_sealed
+from isocompute_sdk.records.columns import check_fields
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE
 
 if TYPE_CHECKING:
@@ -111,18 +111,6 @@ def readable() -> Generator[None]:
         ) from error
 
 
-def refuse_unknown_names(names: Sequence[str], seen: Sequence[str]) -> None:
-    """Raise on a name to rename or ignore that is in no file."""
-    for name in names:
-        if name not in seen:
-            folded = {one.lower(): one for one in seen}
-            near = [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
-            raise RecordError(
-                f"no column or tag {name!r} to rename or ignore; there are: {', '.join(seen[:40])}",
-                f"Near it: {', '.join(map(repr, near))}." if near else "Use a name of the files.",
-            )
-
-
 def find_files(listing: Listing, format: str) -> list[Path]:
     """The files that a path names, sorted; of a folder those of a known ending, also in its subfolders.
 
@@ -203,12 +191,7 @@ def check_format(format: str) -> None:
     """Reject a format that is not in `accepted_formats()`."""
     if format in TABLE_FORMATS:
         return
-    accepted = accepted_formats()
-    if format not in accepted:
-        raise RecordError(
-            f"format: received {format!r}; accepted: {', '.join(accepted)}",
-            f"{did_you_mean(format, accepted)}Use one of the accepted formats.",
-        )
+    check_fields([format], accepted_formats(), "format")
 
 
 def holds_journals(listing: Listing) -> bool:

@@ -33,7 +33,6 @@ from isocompute_sdk.ingest.paths import (
     log_formats,
     may_be_log,
     readable,
-    refuse_unknown_names,
     tables_among,
     untrained_folders,
 )
@@ -167,8 +166,8 @@ def collect(
         )
     names = [*found.columns, *dict.fromkeys(tag for run in found.logs.values() for tag in run.log.tags)]
     if names:
-        refuse_unknown_names([*options.rename], [*names, *found.metrics])
-        refuse_unknown_names(options.ignore, names)
+        check_fields(options.rename, [*names, *found.metrics], "name to rename")
+        check_fields(options.ignore, names, "name to ignore")
     return found
 
 

@@ -357,11 +357,14 @@ def held_in(path: Path) -> str:
 
 
 def _begins(path: Path, pattern: bytes) -> bool:
-    try:
-        with open_bytes(path) as file:
-            return re.match(rb"(\xef\xbb\xbf)?" + pattern, file.read(_BEGINNING)) is not None
-    except RecordError:
-        return False
+    return re.match(rb"(\xef\xbb\xbf)?" + pattern, beginning(path)) is not None
+
+
+def beginning(path: Path) -> bytes:
+    """The first bytes of a file; none of one that cannot be read."""
+    with suppress(RecordError), open_bytes(path) as file:
+        return file.read(_BEGINNING)
+    return b""
 
 
 def _of_array(path: Path) -> RawTable:

@@ -230,12 +230,7 @@ class Resolved:
         Raises:
             FitError: fits that name no group sizes.
         """
-        octaves, passport = self.request.beyond_grid, self.fits.passport
-        if octaves == "auto":
-            octaves = 0 if passport is None else passport.beyond_grid_octaves
-        elif passport is not None:
-            octaves = min(octaves, OCTAVES_ABOVE)
-        return self.fits.candidate_sizes(octaves, powers_of_two=self.request.powers_of_two)
+        return _sizes(self.fits, self.request)
 
     def compute(self, rollouts: float) -> float:
         """Rollouts on the axis of the fits: rollouts or tokens."""
@@ -308,9 +303,24 @@ class Choice:
     stopping: Stopping | None
 
 
+def _sizes(fits: Fits, request: Request) -> list[int]:
+    octaves, passport = request.beyond_grid, fits.passport
+    if octaves == "auto":
+        octaves = 0 if passport is None else passport.beyond_grid_octaves
+    elif passport is not None:
+        octaves = min(octaves, OCTAVES_ABOVE)
+    return fits.candidate_sizes(octaves, powers_of_two=request.powers_of_two)
+
+
 def resolve(basis: Basis, request: Request, pricing: Pricing | None = None) -> Resolved:
     """A request with what the planner knows: prices, limits, the deciding law."""
     fits, fixed, min_steps = basis.fits, request.fixed, request.min_update_steps
+    if fits.group_sizes and not _sizes(fits, request):
+        # Before anything is asked about speeds and prices.
+        raise PlanError(
+            "the fits offer no group size of 2 or more to choose from",
+            "Run group sizes of 2 or more: a single rollout has no group to be compared with.",
+        )
     pricing = basis.pricing(request.budget, request.evaluation_share) if pricing is None else pricing
     warmup, floor = basis.inheritance.recipe.warmup_steps, basis.inheritance.floor
     wanted = max(2 * warmup if min_steps is None else min_steps, 1)
@@ -537,11 +547,6 @@ def refusal(resolved: Resolved, rejections: Sequence[Rejection]) -> PlanError:
             f"{works}{', or '.join([*arguments, *floor])}.",
             smallest,
         ).in_shell(f"{works}{', or '.join([*options, *floor]).replace('of the recipe', 'in the file of --recipe')}.")
-    if not rejections:
-        return PlanError(
-            "the fits offer no group size of 2 or more to choose from",
-            "Run group sizes of 2 or more: a single rollout has no group to be compared with.",
-        )
     message = f"no group size satisfies the constraints together: {listed}"
     if all(r.constraint == "throughput" for r in rejections):
         return PlanError(message, MORE_BATCHES)

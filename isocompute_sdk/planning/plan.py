@@ -424,7 +424,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ),
         ("learning rate", learning_rate(plan)),
         *([("assumed", f"{values}; to change: {yours}")] if values else []),
-        *([("problem set", sets)] if (sets := _problem_sets(plan)) else []),
+        *([("problem set", sets)] if (sets := problem_sets(plan)) else []),
         ("cost", _cost(plan)),
         *_total(plan),
         (f"predicted {plan.metric}", _reward(plan)),
@@ -517,7 +517,11 @@ def assumed_values(plan: Plan) -> str:
     rows = [row for row in assumed(plan.settings) if row.name != "learning_rate"]
     # What changes the loss first: a narrow screen ends the list early.
     rows.sort(key=lambda row: not row.name.endswith("_coef"))
-    return ", ".join(f"{RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}" for row in rows)
+    values = [f"{RECIPE_FIELDS.get(row.name, row.name)} = {shown((row.plan,))}" for row in rows]
+    fits = plan.fits
+    if fits is not None and fits.curves and not fits.problems_per_batch and "problems_per_batch" not in plan.options:
+        values.insert(0, f"B_p = {plan.problems_per_batch} (if the runs had another: --set problems_per_batch=BP)")
+    return ", ".join(values)
 
 
 def details(plan: Plan) -> list[tuple[str, str]]:
@@ -557,7 +561,7 @@ def describe(alternative: Alternative) -> str:
     return f"{text}: {reward:.3f}{lost}"
 
 
-def _problem_sets(plan: Plan) -> str:
+def problem_sets(plan: Plan) -> str:
     """For how many training problems the plan is, where its runs had several numbers of them."""
     sets = next((row.runs for row in plan.settings if row.name == "n_problems"), ())
     if plan.n_problems is None or len(sets) < 2:
@@ -622,11 +626,13 @@ def _reward(plan: Plan) -> str:
 
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:
-    """What the plan gains over the best run so far, by the rewards as shown; not of plans that are not approved.
+    """What the plan gains over the best run so far, as rewards are shown; not where it is nothing or runs come first.
 
     Of a plan that is approved in part, what that part gains stands before it.
     """
-    if plan.gain is None or (plan.approval is not None and plan.approval.kind == "do-not"):
+    refused = plan.approval is not None and plan.approval.kind == "do-not"
+    first = plan.next_runs is not None and plan.next_runs.runs
+    if plan.gain is None or (refused and (plan.gains_nothing or first)):
         return []
     # As shown: the rewards on the screen differ by it.
     best = round(plan.gain.best.reward, 3)

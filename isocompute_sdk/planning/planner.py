@@ -62,7 +62,7 @@ class Planner(Basis):
             n_problems: distinct training problems D, for epochs and warnings.
             min_update_steps: fewest updates allowed; by default twice the recipe's warm-up.
             spend: `worthwhile` stops where the runs show flat curves, `all` uses the whole budget.
-            powers_of_two: only powers of two as group sizes.
+            powers_of_two: only powers of two and sizes that were run as group sizes.
             evaluation_share: largest cost of the run's evaluations, as a share of that of its training.
             continued: pilot runs from whose checkpoint a plan may go on: their cost by (n, B_p). It counts for such a
                 plan instead of for the pilot in the budget's `spent`.

@@ -210,6 +210,8 @@ class Replan(Saved):
         """That the checkpoint must be converted first, and with what; empty if it loads, or is not on disk."""
         if self.checkpoint.path is None or self.loadable is not None:
             return ""
+        if self.follow == "go-on" and self.newest is not None:
+            return f", which does not load as a Hugging Face model: going on starts from {self.newest}"
         tool = "your framework's tool" if self.convert is None else "the first command"
         return f", which does not load as a Hugging Face model: convert it with {tool}"
 
@@ -469,7 +471,10 @@ def _followed(forecast: Forecast, options: Sequence[Option], other: Reached | No
     chosen = named["go-on" if forecast.card.action == "go-on" else "stop"]
     if remedies:
         best = max(remedies, key=lambda one: one.reward)
-        if forecast.card.action == "change-something" or best.reward - chosen.reward >= worth:
+        if forecast.card.action == "change-something":
+            # Nobody pays for a model that is expected to end below those that cost less.
+            chosen = chosen if max(named["go-on"].reward, chosen.reward) - best.reward >= worth else best
+        elif best.reward - chosen.reward >= worth:
             chosen = best
     if chosen.name == "go-on" and other is not None and not other.fell and other.reward - chosen.reward >= worth:
         chosen = named["stop"]

@@ -266,7 +266,7 @@ def _untold(plan: Plan, check: Approval) -> str:
     if plan.gain is None or check.expected is None or check.lowest is None:
         return "; there is no prediction to check against"
     best = plan.gain.best.reward
-    if check.expected <= best:
+    if round(check.expected, 3) <= round(best, 3):
         return f"; up to there it tests the prediction, without a gain over the best run ({best:.3f})"
     return f"; a check on the way would be useless: its threshold would lie below the best run so far ({best:.3f})"
 
@@ -392,7 +392,9 @@ def _against(plan: Plan) -> str:
     cheap = f"less than {fits.tolerances.small:.3g}: not worth its cost"
     if plan.gain is not None and plan.gains_nothing:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
-        left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if better_reward(plan) is None else "")
+        # Runs that come first are something to do already.
+        stuck = better_reward(plan) is None and not (first is not None and first.runs)
+        left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if stuck else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
             left = f"the plan, a new run, is predicted to gain {gain}; "

@@ -233,17 +233,18 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
     rises = [y[: int(np.argmax(y)) + 1] for _, y, _ in lines if len(y)]
     if not rises or not ax.get_autoscaley_on():
         return
-    lowest, top = min([*kept, *(float(y.min()) for y in rises)]), ax.dataLim.y1
+    values = np.concatenate([y for _, y, _ in lines])
+    # Half of the points stay, also where most runs fell soon.
+    lowest, top = min([*kept, float(np.median(values)), *(float(y.min()) for y in rises)]), ax.dataLim.y1
     # Where runs of one configuration are drawn together, a few points of one that fell lie before the best of another.
-    most = float(np.quantile(np.concatenate([y for _, y, _ in lines]), FEW))
+    most = float(np.quantile(values, FEW))
     if most - lowest > MOST_OF_AXIS * (top - lowest):
         lowest = min([*kept, most])
     # Room for two lines of text below all points that stay.
     strip = (14 + 2 * LINE) / (ax.bbox.height * 72 / ax.figure.dpi)
     top += 0.06 * (top - lowest)
     bottom = lowest - strip / (1 - strip) * (top - lowest)
-    hidden = np.concatenate([y < bottom for _, y, _ in lines])
-    if not 0 < hidden.mean() <= 0.5 or bottom >= top:
+    if not np.any(values < bottom) or bottom >= top:
         return
     ax.set_ylim(bottom, top)
     falls = [(float(x[y < bottom][0]), float(y.min()), colour) for x, y, colour in lines if np.any(y < bottom)]

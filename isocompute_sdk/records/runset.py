@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from isocompute_sdk.records.columns import (
     canonical,
     check_fields,
 )
-from isocompute_sdk.records.table import KEY, ROW, build, check_on_duplicate, fill_runs, settle
+from isocompute_sdk.records.table import KEY, ROW, build, fill_runs, settle
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -439,7 +439,7 @@ def join(frames: Sequence[pl.DataFrame], labels: Sequence[str], on_duplicate: On
     """
     import polars as pl
 
-    check_on_duplicate(on_duplicate)
+    check_fields([on_duplicate], get_args(OnDuplicate), "on_duplicate")
     if len(frames) == 1:
         return frames[0]
     table = pl.concat([frame.with_columns(_part=pl.lit(i)) for i, frame in enumerate(frames)]).with_row_index(ROW)

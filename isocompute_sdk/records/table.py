@@ -10,11 +10,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
-from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
@@ -63,7 +63,7 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     """
     import polars as pl
 
-    check_on_duplicate(options.on_duplicate)
+    schema.check_fields([options.on_duplicate], get_args(OnDuplicate), "on_duplicate")
     named = name_columns(table, options, source or Source())
     frame = name_runs(typed_frame(named, options), named.source, options.run_prefix)
     notes: tuple[Note, ...] = ()
@@ -80,7 +80,10 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
         rows = rows.with_columns(pl.when(known).then(pl.format("avg@{}", k)).otherwise("metric").alias("metric"))
     if options.lenient and options.on_duplicate == "error":
         rows = _without_repeats(rows, options.metric)
-    return settle(rows, options.on_duplicate, named.source, named), (*named.notes, *notes, *left_out)
+    settled = settle(rows, options.on_duplicate, named.source, named)
+    if "run_id" not in named.known:
+        _refuse_restarts(frame, named)
+    return settled, (*named.notes, *notes, *left_out)
 
 
 def _without_repeats(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
@@ -169,6 +172,48 @@ def _peak_rate(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
     schedule = (pl.col(_RATE).n_unique() >= _SCHEDULE) & (pl.struct(place, _RATE).n_unique() == place.n_unique())
     return frame.with_columns(
         pl.when(schedule.over(keys)).then(pl.col(_RATE).max().over(keys)).otherwise(pl.col(_RATE)).alias(_RATE)
+    )
+
+
+def _refuse_restarts(frame: pl.DataFrame, named: Named) -> None:
+    """Raise on rows that would be one run and begin again wherever an unknown column of text changes.
+
+    Raises:
+        RecordError: such a column, with what it may say.
+    """
+    import polars as pl
+
+    texts = {name: one for name, one in named.others.items() if one.dtype == pl.String and one.n_unique() > 1}
+    measured = [name for name in KEY[1:] if name in named.known]
+    of_rows = frame.select("run_id", "rollouts").with_columns(
+        *(named.known[name].alias(name) for name in measured),
+        *(one.alias(f"_{name}") for name, one in texts.items()),
+    )
+    again = [
+        name
+        for name in texts
+        if any(
+            _begins_again(part, f"_{name}") for part in of_rows.partition_by("run_id", *measured, maintain_order=True)
+        )
+    ]
+    if not again:
+        return
+    # That with the fewest values says most about several runs.
+    written = [named.source.written[name] for name in sorted(again, key=lambda name: texts[name].n_unique())]
+    raise wrong_column(
+        f"rows of one configuration begin again where {' and '.join(map(repr, written))} "
+        f"change{'s' * (len(written) == 1)}, as several runs do; does {written[0]!r} name their training problems?",
+        "With a column run_id every run is one by its name.",
+        written,
+        "train_data",
+    )
+
+
+def _begins_again(rows: pl.DataFrame, name: str) -> bool:
+    """Whether compute goes back wherever a column of rows in the order of their file changes, and nowhere else."""
+    moved = rows["rollouts"].diff().to_numpy()[1:] < 0
+    return bool(moved.any()) and np.array_equal(
+        moved, (rows[name] != rows[name].shift())[1:].fill_null(False).to_numpy()
     )
 
 
@@ -290,12 +335,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
         raise RecordError(f"columns whose names differ only in spaces: {', '.join(as_given)}", "Rename or remove one.")
     ignored = {name.strip() for name in options.ignore}
     rename = {name.strip(): new.strip() for name, new in options.rename.items()}
-    for name in (*rename, *ignored):
-        if name not in table:
-            raise RecordError(
-                f"no column {name!r} to rename or ignore; the table has: {', '.join(table)}",
-                f"{did_you_mean(name, list(table))}Use a column of the table.",
-            )
+    schema.check_fields((*rename, *ignored), list(table), "name to rename or ignore")
     written: dict[str, str] = {}
     known: dict[str, pl.Series] = {}
     others: dict[str, pl.Series] = {}
@@ -412,12 +452,8 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         if value is None:
             continue
         accepted = [name for name in schema.BY_NAME if name not in ("metric", "value")]
-        name = schema.canonical(argument)
-        if name not in accepted:
-            raise RecordError(
-                f"argument {argument}: no such column; accepted: {', '.join(accepted)}",
-                f"{did_you_mean(argument, accepted)}Arguments give one value for every row.",
-            )
+        name = schema.canonical(argument) or argument
+        schema.check_fields([name], accepted, "argument")
         single = to_series(argument, [value])
         constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
         there = given[name].drop_nulls().unique() if name in given else ()
@@ -469,15 +505,6 @@ def _with_problems(given: dict[str, pl.Series], source: Source) -> None:
             "Check whether the column counts problems: then rename it to problems_per_batch.",
         )
     given["problems_per_batch"] = problems.alias("problems_per_batch")
-
-
-def check_on_duplicate(value: str) -> None:
-    """Raise on a value that is not an `OnDuplicate`."""
-    if value not in ("error", "last"):
-        raise RecordError(
-            f"on_duplicate: received {value!r}; accepted: 'error', 'last'",
-            "'error' refuses repeated evaluations, 'last' keeps the one that comes last.",
-        )
 
 
 def settle(frame: pl.DataFrame, on_duplicate: OnDuplicate, source: Source, named: Named | None = None) -> pl.DataFrame:

@@ -85,7 +85,9 @@ def going_on(plan: Plan) -> str:
     approval = plan.approval
     if approval is not None and approval.smaller is not None:
         return ""
-    if not plan.gains_nothing and gain.further < plan.tolerances.equal:
+    first = plan.next_runs is not None and plan.next_runs.runs
+    refused = approval is not None and approval.kind == "do-not" and not first
+    if not (plan.gains_nothing or refused) and gain.further < plan.tolerances.equal:
         return ""
     limit = plan.hardware.max_rollouts_per_batch
     cap = "" if limit is None else f" --max-rollouts-per-batch {limit}"

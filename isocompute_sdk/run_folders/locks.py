@@ -15,16 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from isocompute_sdk.run_folders import wrapper
-from isocompute_sdk.run_folders.wrapper import process_ref
-
-__all__ = ["find_holder", "find_process", "holders", "holds", "is_running", "process_ref", "submitting", "try_lock"]
 
 _SUBMIT_FILE = ".submit.lock"
-
-
-def try_lock(folder: str | Path) -> int | None:
-    """Lock the folder for all processes that inherit the returned file descriptor; None if it is locked."""
-    return wrapper.take_lock(Path(folder))
 
 
 def is_running(folder: str | Path) -> bool:
@@ -59,7 +51,7 @@ def holds(folder: str | Path, pid: int) -> bool:
 
 
 def find_holder(folder: str | Path, ref: object) -> int | None:
-    """Process id behind a reference of `process_ref`; None if the process has ended, or does not hold the folder."""
+    """Process id behind a reference of `wrapper.process_ref`; None if it has ended, or does not hold the folder."""
     pid = find_process(str(ref))
     return pid if pid is not None and holds(folder, pid) else None
 
@@ -78,5 +70,5 @@ def submitting(folder: str | Path) -> Generator[None]:
 
 
 def find_process(ref: str) -> int | None:
-    """Process id behind a reference of `process_ref`; None if the process has ended."""
+    """Process id behind a reference of `wrapper.process_ref`; None if the process has ended."""
     return int(ref.partition(" ")[0]) if wrapper.is_process(ref) else None

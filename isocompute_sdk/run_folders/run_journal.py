@@ -7,6 +7,7 @@ fields. Launch scripts carry this file beside a framework that has no log of its
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -126,14 +127,8 @@ def append_line(path: Path, text: str, *, durable: bool = False) -> None:
     try:
         written = os.write(descriptor, line)
         if written < len(line):
-            try:
-                # Writing the rest raises the error that cut the first write short, such as a full disk.
-                written += os.write(descriptor, line[written:])
-            finally:
-                if written < len(line):
-                    os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
-            if written < len(line):
-                raise OSError(f"only {written} of {len(line)} bytes of a record could be written")
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         if durable:
             os.fsync(descriptor)
     finally:

@@ -33,7 +33,7 @@ SPEC_FILE, METRICS_FILE, STARTED_FILE = "spec.json", "metrics.jsonl", "handle.js
 SCRIPT = "launch.sh"
 """File that starts a run; every executor runs it, and running it again resumes the run."""
 LOCAL = "local"
-"""Name of the executor whose references are those of `locks.process_ref`."""
+"""Name of the executor whose references are those of `wrapper.process_ref`."""
 _LONGER_FILE = ".longer"
 """Present once a run has been made longer: only then does an end short of its length not count."""
 EARLY_FILE = "stopped-early.txt"
@@ -164,7 +164,7 @@ class Started:
     engine: str
     """Name of the executor, such as `local`."""
     ref: str
-    """The engine's name for it; for `local` see `locks.process_ref`."""
+    """The engine's name for it; for `local` see `wrapper.process_ref`."""
     devices: tuple[str, ...] = ()
     """Its GPUs, as in CUDA_VISIBLE_DEVICES."""
 

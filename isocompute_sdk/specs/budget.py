@@ -194,7 +194,7 @@ class Budget(Spec):
 
     def __str__(self) -> str:
         hours = self.deadline_hours
-        deadline = "" if hours is None else f" within {round(hours, 1) or hours:,g} hours"
+        deadline = "" if hours is None else f" within {round(hours, 1) or hours:,g} hour{'s' * (hours != 1)}"
         dollar = "$" * (self.unit == "usd")
         spent = f", {dollar}{round(self.committed, 2):,.12g} of them spent" if self.spent else ""
         gpus = "" if self.gpus is None else f" on {counted(self.gpus, 'GPU')}"

@@ -95,7 +95,8 @@ class Evaluation(Spec):
     """How a run is measured on the held-out validation problems."""
 
     every_steps: Annotated[Count, in_unit("update steps")] = 10
-    """Update steps between two evaluations."""
+    """Update steps between two evaluations. Runs that a campaign chooses are evaluated four times at least, and the run
+    of its plan as the plan says."""
     count: Annotated[Count | None, in_unit("evaluations")] = None
     """Evaluations of a run after that of the base model, evenly spaced in rollouts, the last one at its end: after the
     same numbers of rollouts for every group size, up to a batch. It replaces every_steps. None: every_steps."""

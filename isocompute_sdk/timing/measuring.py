@@ -103,6 +103,8 @@ between runs."""
 LENGTHS_DIFFER = 1.3
 """Ratio of response lengths above which floor and overhead can be separated without sampling times."""
 EXPONENTS: Array = np.linspace(0.0, 1.5, 151)
+LEVEL = 0.8
+"""Coverage of the intervals."""
 LARGEST_SPREAD = 0.5
 """Width of the interval of the exponent above which it is unknown."""
 LARGEST_T = 1e3
@@ -126,7 +128,6 @@ def measure(
     *,
     gpus: int | Mapping[str, int] | None = None,
     seconds: str | None = None,
-    level: float = 0.8,
     usd_per_gpu_hour: float | None = None,
     gpu_exponent: float | None = None,
 ) -> Throughput:
@@ -141,7 +142,6 @@ def measure(
         runs: runs on one kind of machine, best at batches at least 4x apart.
         gpus: GPUs of all runs, or by run id; {} if unknown. None: as the runs say, unknown if none of them does.
         seconds: metric with the seconds of a step. None: the first of those above.
-        level: coverage of the intervals.
         usd_per_gpu_hour: price, stored in the result.
         gpu_exponent: how speed grows with GPUs. None: as the runs show.
 
@@ -159,7 +159,7 @@ def measure(
             ).in_shell("Leave --gpus out, or correct the record of the runs.")
     growth, scale, tokens, reach = fit_lengths(runs)
     length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
-    exponent = _exponent(timings, length_S, level) if gpu_exponent is None else gpu_exponent
+    exponent = _exponent(timings, length_S) if gpu_exponent is None else gpu_exponent
     counts = np.unique(timings.gpus_S).astype(int).tolist()
     if exponent is None and len(counts) > 1:
         listed = joined([f"{count:,}" for count in counts])
@@ -173,7 +173,7 @@ def measure(
         )
     reference = counts[0]
     rate_S = (timings.gpus_S / reference) ** (exponent or 0.0)
-    fitted, spread, batches = _seconds_model(timings, length_S, rate_S, level)
+    fitted, spread, batches = _seconds_model(timings, length_S, rate_S)
     overhead, floor, slope = (fitted[name][0] for name in ("step_overhead_seconds", "latency_floor_seconds", "slope"))
     intervals = {name: (low, high) for name, (_, low, high) in fitted.items() if name != "slope" and high > 0}
     _, low, high = fitted["slope"]
@@ -196,7 +196,7 @@ def measure(
             steps=int(timings.steps_S.sum()),
             rollouts=reach,
             relative_error=spread,
-            level=level,
+            level=LEVEL,
             intervals=intervals,
             rate_is_limit=low <= slope / 2 and len(batches) > 1,
         ),
@@ -345,7 +345,7 @@ def relative_fit(design_SP: Array, value_S: Array) -> Line:
 
 
 def _seconds_model(
-    timings: Timings, length_S: Array, rate_S: Array, level: float
+    timings: Timings, length_S: Array, rate_S: Array
 ) -> tuple[dict[str, tuple[float, float, float]], float, Array]:
     """Overhead, floor and seconds per rollout as (value, low, high); the relative error; the measured batches."""
     from scipy.special import stdtrit
@@ -374,7 +374,7 @@ def _seconds_model(
             f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
             "Measure larger batches, where the hardware is busy, or give --rollouts-per-second (rollouts_per_second=).",
         )
-    times = LARGEST_T if freedom < 1 else float(stdtrit(freedom, (1 + level) / 2))
+    times = LARGEST_T if freedom < 1 else float(stdtrit(freedom, (1 + LEVEL) / 2))
     found = {name: (v, max(v - times * e, 0.0), v + times * e) for name, (v, e) in fitted.items()}
     return found, float(np.max(error_G / predicted_G)), batches
 
@@ -410,7 +410,7 @@ def _means(
     return np.array(design, dtype=np.float64), np.array(value, dtype=np.float64)
 
 
-def _exponent(timings: Timings, length_S: Array, level: float) -> float | None:
+def _exponent(timings: Timings, length_S: Array) -> float | None:
     """Exponent of the rate in GPUs with the smallest residual.
 
     None with a single number of GPUs, or if exponents far apart fit as well, as where each had a batch of its own.
@@ -428,7 +428,7 @@ def _exponent(timings: Timings, length_S: Array, level: float) -> float | None:
         means = _means(np.column_stack(columns), timings, _groups(timings, 3), timings.seconds_S)
         lines.append(relative_fit(*means))
     left, freedom = np.array([line.residual for line in lines]), lines[0].freedom - 1
-    times = LARGEST_T if freedom < 1 else float(stdtrit(freedom, (1 + level) / 2))
+    times = LARGEST_T if freedom < 1 else float(stdtrit(freedom, (1 + LEVEL) / 2))
     # A profile interval; exact times leave rounding alone.
     as_good = EXPONENTS[left <= left.min() * (1 + times**2 / max(freedom, 1)) + ROUNDING**2]
     return float(np.mean(as_good)) if np.ptp(as_good) <= LARGEST_SPREAD else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -156,17 +158,27 @@ def _read(script: Path) -> tuple[SavedConfig | None, list[str]]:
         return None, [error.message]
     if script.suffix == ".py":
         return translate(script, configuration_in(text)), []
-    keys: dict[str, Any] = {}
-    gaps: list[str] = []
+    keys, gaps = dict[str, Any](), list[str]()
+    written = {Path(here["file"]).name: here["text"] for here in _HERE.finditer(text)}
+    for name, content in written.items():
+        with suppress(RecordError, ValueError, RecursionError):
+            keys |= dict(flat(document(Path(name), content)))
     for words in commands(text):
         own = settings_in(words)
-        files = _files(own, script, gaps)
+        files = _files({k: v for k, v in own.items() if Path(str(v)).name not in written}, script, gaps)
         number = next((own[name] for name in _PROCESSES if isinstance(own.get(name), int)), None)
         if number is not None:
             machines = own.get("nnodes", own.get("num_nodes", 1))
             own["num_processes"] = number * machines if isinstance(machines, int) else number
         keys |= {**files, **own}
     return translate(script, keys), gaps
+
+
+_HERE = re.compile(
+    r"""^cat > "?(?P<file>[^"\n]+\.(?:json|ya?ml))"? <<-? ?['"]?(?P<tag>\w+)['"]?\n(?P<text>.*?)^(?P=tag)$""",
+    re.MULTILINE | re.DOTALL,
+)
+"""Configuration files that a script writes itself."""
 
 
 def _files(own: Mapping[str, Any], script: Path, gaps: list[str]) -> dict[str, Any]:

@@ -116,7 +116,13 @@ def _saved(name: str, made: Any, entry: dict[str, Any]) -> dict[str, Any]:
 GENERATED = 2000
 """Training problems that are drawn from a generator where nobody says how many."""
 
-_TABLES = {".parquet": "scan_parquet", ".csv": "scan_csv", ".jsonl": "scan_ndjson", ".ndjson": "scan_ndjson"}
+_TABLES = {
+    ".json": "read_json",
+    ".parquet": "read_parquet",
+    ".csv": "read_csv",
+    ".jsonl": "read_ndjson",
+    ".ndjson": "read_ndjson",
+}
 
 
 def read_rows(
@@ -139,7 +145,7 @@ def read_rows(
     if path.is_file():
         yield from _file_rows(path)
         return
-    if path.suffix in (".json", *_TABLES):
+    if path.suffix in _TABLES:
         raise BackendError(f"{path}: no such file", "Give a file that exists, or the name of a data set.")
     try:
         from datasets import load_dataset
@@ -251,15 +257,10 @@ def write_problems(
 def _file_rows(path: Path) -> Iterator[dict[str, Any]]:
     import polars as pl
 
+    if path.suffix not in _TABLES:
+        raise BackendError(f"{path}: accepted: {', '.join(_TABLES)}", "Convert it, or give the name of a data set.")
     try:
-        if path.suffix == ".json":
-            yield from pl.read_json(path).iter_rows(named=True)
-        elif path.suffix in _TABLES:
-            yield from getattr(pl, _TABLES[path.suffix])(path).collect().iter_rows(named=True)
-        else:
-            raise BackendError(
-                f"{path}: accepted: .json, {', '.join(_TABLES)}", "Convert it, or give the name of a data set."
-            )
+        yield from getattr(pl, _TABLES[path.suffix])(path).iter_rows(named=True)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise BackendError(f"{path} cannot be read: {error}", "Check that the file is whole.") from error
 

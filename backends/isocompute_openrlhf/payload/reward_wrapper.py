@@ -15,8 +15,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,29 +28,6 @@ OWN_NAME = "reward_func"
 # OpenRLHF decodes with special tokens: <|im_end|>, <|eot_id|>, </s>, <end_of_turn>; DeepSeek's have wide bars.
 END_MARK = re.compile(r"(?:<[|\uff5c][^<>|\uff5c\s]{1,40}[|\uff5c]>|</s>|<eos>|<end_of_turn>)\Z")
 TAIL_LENGTHS = (256, 64, 24)
-
-
-class Scorer:
-    """One user function as OpenRLHF calls it; safe to call from several threads.
-
-    Args:
-        function: the user's function.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.safely = reward_calls.Scorer(function)
-
-    def __call__(self, queries: list[str], prompts: list[str], labels: list[str]) -> dict[str, Any]:
-        """Score one sample the way OpenRLHF asks for it: lists of one element in, one dict out."""
-        if not len(queries) == len(prompts) == len(labels) == 1:
-            raise ValueError(f"OpenRLHF 0.11.2 scores one sample per call; received {len(queries)}")
-        label = json.loads(labels[0])
-        response, matched = split_response(queries[0], prompts[0])
-        score, error = self.safely(prompts[0], response, label["answer"], label["id"])
-        # Every sample has the same keys: OpenRLHF stacks them over the batch. It needs a float of Python: an int
-        # becomes an integer tensor, a list one axis too many.
-        extra = {"reward_error": float(error is not None), "prompt_unmatched": float(not matched)}
-        return {"rewards": score, "scores": score, "extra_logs": extra}
 
 
 def split_response(query: str, prompt: str) -> tuple[str, bool]:
@@ -84,24 +59,20 @@ def without_end_marks(text: str) -> str:
         text = trimmed[: len(trimmed) - len(mark.group())]
 
 
-_installing = threading.Lock()
-_installed: list[Scorer] = []
-
-
-def installed() -> Scorer:
-    """The scorer of the run folder this file lies in, made once per process."""
-    with _installing:
-        if not _installed:
-            _installed.append(Scorer(reward_calls.function_of(FOLDER)))
-    return _installed[0]
-
-
 def reward_func(queries: list[str], prompts: list[str], labels: list[str]) -> dict[str, Any]:
-    """OpenRLHF's entry point: score one sample."""
-    return installed()(queries, prompts, labels)
+    """OpenRLHF's entry point: score one sample the way it asks for it, lists of one element in and one dict out."""
+    if not len(queries) == len(prompts) == len(labels) == 1:
+        raise ValueError(f"OpenRLHF 0.11.2 scores one sample per call; received {len(queries)}")
+    label = json.loads(labels[0])
+    response, matched = split_response(queries[0], prompts[0])
+    score, error = reward_calls.scorer_of(FOLDER)(prompts[0], response, label["answer"], label["id"])
+    # Every sample has the same keys: OpenRLHF stacks them over the batch. It needs a float of Python: an int becomes
+    # an integer tensor, a list one axis too many.
+    extra = {"reward_error": float(error is not None), "prompt_unmatched": float(not matched)}
+    return {"rewards": score, "scores": score, "extra_logs": extra}
 
 
 if __name__ == OWN_NAME:
     # The name under which OpenRLHF executes this file: a broken reward file stops the run here, at its
     # start, instead of scoring every sample 0.0.
-    installed()
+    reward_calls.scorer_of(FOLDER)

@@ -263,10 +263,7 @@ def parsed(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("engines", nargs="+")
     parser.add_argument("--keep", type=int, default=2)
     parser.add_argument("--samples", type=int, required=True)
-    options, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
-    if not command:
-        parser.error("no command; accepted: -- COMMAND ...")
-    return options, command
+    return parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
 
 
 def main(argv: list[str]) -> int:

@@ -85,9 +85,6 @@ class StepClock:
 
 def main(argv: list[str]) -> int:
     """Train the run and the model named on the command line; returns the exit status."""
-    if len(argv) != 2:
-        sys.stderr.write("usage: train.py RUN_FOLDER MODEL\n")
-        return 2
     folder, model = Path(argv[0]), argv[1]
     chief = os.environ.get("RANK", "0") == "0"
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,12 @@ if str(FOLDER) not in sys.path:
 
 import reward_calls  # noqa: E402 (found only in the run folder, which veRL does not put on the path)
 
-_making = threading.Lock()
-_scorers: list[reward_calls.Scorer] = []
-
-
-def scorer() -> reward_calls.Scorer:
-    """The scorer of the run folder this file lies in, made once per process."""
-    with _making:
-        if not _scorers:
-            _scorers.append(reward_calls.Scorer(reward_calls.function_of(FOLDER)))
-    return _scorers[0]
-
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None, **_: Any
 ) -> dict[str, float]:
     """Score one response: `solution_str` without special tokens against the answer of the problem file."""
     info = extra_info or {}
-    score, error = scorer()(
-        str(info.get("question", "")), solution_str, json.loads(ground_truth), str(info.get("index"))
-    )
+    scorer, answer = reward_calls.scorer_of(FOLDER), json.loads(ground_truth)
+    score, error = scorer(str(info.get("question", "")), solution_str, answer, str(info.get("index")))
     return {"score": score, "acc": score, "reward_error": float(error is not None)}

@@ -44,10 +44,7 @@ def next_attempt(run: Path) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Replace this process by the trainer."""
-    if len(argv) < 3:
-        sys.stderr.write("usage: start_training.py RUN_FOLDER MODEL MODULE OVERRIDE...\n")
-        return 2
+    """Replace this process by the trainer: RUN_FOLDER MODEL MODULE OVERRIDE..."""
     run, model, module = Path(argv[0]), argv[1], argv[2]
     try:
         hold(run)

@@ -58,7 +58,7 @@ class Engine(Protocol):
         Raises:
             EngineSilent: the engine does not answer.
         """
-        ...
+        return True
 
     def find(self, job: Job, attempt: int) -> str | None:
         """The engine's name for a job of this run and attempt that waits or runs, looked up by its label.
@@ -167,10 +167,12 @@ class ClusterExecutor(Executor):
             earlier = self.adopt(job)
             if earlier is not None and self._poll_folder(earlier, self._look([earlier])).state in ACTIVE:
                 return earlier
-            if store.stop_requested(folder) or not self._has_room(job):
+            if store.stop_requested(folder):
                 return None
-            command = wrapper_command(job, attempt, self.engine.python)
             try:
+                if not self.engine.room(job):
+                    return None
+                command = wrapper_command(job, attempt, self.engine.python)
                 ref = self.engine.find(job, attempt) or self.engine.submit(job, attempt, command)
             except EngineSilent:
                 # The engine may have taken the job: `adopt` looks for it before anything is handed over again.
@@ -241,12 +243,6 @@ class ClusterExecutor(Executor):
         found = self._find(handle.job, started.attempt)
         goes_on = found is None and locks.is_running(handle.job.launch.folder)
         return handle if goes_on else replace(handle, started=found)
-
-    def _has_room(self, job: Job) -> bool:
-        try:
-            return self.engine.room(job)
-        except EngineSilent:
-            return False
 
     def _look(self, handles: Sequence[Handle]) -> Mapping[str, Seen]:
         """What the engine says about the jobs of these attempts."""

@@ -137,7 +137,7 @@ class LocalExecutor(Executor):
             gpus, claims = claimed
             for one in claims:
                 stack.enter_context(one)  # The process holds its own copy.
-            lock = locks.try_lock(job.launch.folder)
+            lock = wrapper.take_lock(job.launch.folder)
             if lock is None:
                 return self.adopt(job)
             stack.callback(os.close, lock)
@@ -146,7 +146,9 @@ class LocalExecutor(Executor):
             process = self._process(job, attempt, slots, gpus, lock, [one.fileno() for one in claims])
         self._active.add(job.key)
         self._children[job.key] = process
-        started = store.Started(attempt, ENGINE, locks.process_ref(process.pid) or "", tuple(gpu.token for gpu in gpus))
+        started = store.Started(
+            attempt, ENGINE, wrapper.process_ref(process.pid) or "", tuple(gpu.token for gpu in gpus)
+        )
         store.write_started(job.launch.folder, started)
         return Handle(job, started)
 

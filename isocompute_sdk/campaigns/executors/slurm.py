@@ -166,11 +166,6 @@ class SlurmEngine(Engine):
             raise BackendError(f"Slurm does not answer: {silent}", "Try again once `sinfo` answers.") from None
 
     @override
-    def room(self, job: Job) -> bool:
-        del job
-        return True
-
-    @override
     def find(self, job: Job, attempt: int) -> str | None:
         listed = self._queue("--me", f"--name={job.label(attempt)}")
         return next((ref for ref, one in listed.items() if one.state in ("waiting", "running")), None)

@@ -160,7 +160,9 @@ class BudgetOptions(SpeedOptions):
     spend: Annotated[str, opt.option("worthwhile (stop where more steps add almost nothing) or all.", _FIX)] = (
         "worthwhile"
     )
-    any_group_size: Annotated[bool, opt.option("Allow n other than powers of two.", _FIX, "--any-group-size")] = False
+    any_group_size: Annotated[
+        bool, opt.option("Allow any n: not only powers of two and those that were run.", _FIX, "--any-group-size")
+    ] = False
     recipe: Annotated[
         str | None,
         opt.option("Preset easy, hard or mixture, or a YAML file. The rest comes from the runs.", _HARDWARE),

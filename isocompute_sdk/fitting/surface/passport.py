@@ -217,7 +217,7 @@ def passport(
     """The passport of a surface, with its curves and its backtest."""
     runs = [run for run in prepared if len(run.log_compute_J)]
     levels = sorted({run.group_size for run in runs})
-    cells = Counter((run.group_size, run.problems_per_batch) for run in runs)
+    cells = {(run.group_size, run.problems_per_batch, run.n_problems) for run in runs}
     reward_N = surface.predict(surface.largest_compute, np.array(levels, dtype=float))
     best = int(np.argmax(reward_N))
     edge = None if len(levels) < 2 else "largest" if best == len(levels) - 1 else "smallest" if best == 0 else None

@@ -77,7 +77,7 @@ METRICS: dict[str, str] = {
 }
 """Our metrics with their meaning and unit, beside avg@k, best@k and worst@k."""
 PLAIN_NAMES = {
-    **dict.fromkeys(("seconds_per_step", "sec_per_step", "time_per_step"), STEP_SECONDS),
+    **{f"{a}_per_{b}": STEP_SECONDS for a in ("seconds", "sec", "time") for b in ("step", "update", "iteration")},
     "tokens_per_rollout": RESPONSE_LENGTH,
 }
 """Names of them in tables that people write, beside the tags of frameworks."""

@@ -31,6 +31,7 @@ from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.records.columns import BATCH, BY_NAME, COUNTED_DIFFERENTLY, N_AND_BP, PER_RUN, canonical
 from isocompute_sdk.specs import RunSpec
 
+METADATA = "wandb-metadata.json"
 FILES = (
     "spec.json",
     "run.json",
@@ -49,7 +50,7 @@ FILES = (
     "orchestrator.json",
     "orchestrator.toml",
     "orch.toml",
-    "wandb-metadata.json",
+    METADATA,
     "launch.sh",
 )
 """Files that may hold a configuration, relative to a folder, the most telling first."""
@@ -61,7 +62,7 @@ _MAX_WANDB_FILES = 20
 
 def find_config(
     folder: Path,
-    root: Path | None = None,
+    root: Path,
     held: Sequence[tuple[Path, Mapping[str, Any]]] = (),
     measured: SavedConfig | None = None,
     *,
@@ -71,7 +72,7 @@ def find_config(
 
     Args:
         folder: folder of the run, or a path in it.
-        root: the highest folder to look in; the run's own if None.
+        root: the highest folder to look in.
         held: configurations that the log itself holds, each with its file.
         measured: what the log measured of its own sizes, which counts last.
         shares: whether the folder holds the logs of several runs, so that a file there may be of another one than a log
@@ -79,17 +80,16 @@ def find_config(
     """
     found = [one for path, raw in held if (one := translate(path, raw)) is not None]
     # A run whose events were asked for by their folder, such as `logs`, is called after the one above.
-    folder = root if root is not None and folder in root.parents else folder
+    folder = root if folder in root.parents else folder
     here = folder
     while not here.is_dir() and here != here.parent:
         here = here.parent
-    top = here if root is None else root
     while True:
         beside = [one for path in _candidates(here) if (one := read_config(path)) is not None]
         # A log says more about itself than a file that lies beside it and may be of another run.
         own = any({*N_AND_BP} <= one.fields.keys() for one in found)
         found += beside if not found or (here == folder and not (shares and own)) else []
-        if found or here in (top, here.parent) or top not in here.parents:
+        if found or here in (root, here.parent) or root not in here.parents:
             break
         here = here.parent
         # The configuration of a folder with many runs belongs to none of them in particular.
@@ -178,9 +178,6 @@ def read_config(path: Path) -> SavedConfig | None:
     return _run_spec(path, raw) or translate(path, raw)
 
 
-METADATA = "wandb-metadata.json"
-
-
 def command_line(words: object) -> dict[str, Any]:
     """Arguments of a program, word by word, as a mapping; empty if they are none."""
     return flags(shlex.join(map(str, cast("list[object]", words)))) if isinstance(words, list) else {}
@@ -261,12 +258,9 @@ def _fits(name: str, value: Any) -> bool:
 
 def document(path: Path, text: str) -> object:
     """The content of a JSON, TOML or YAML file."""
-    try:
-        if path.suffix == ".json":
-            return parse_json(text)
-        return tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
+    if path.suffix == ".json":
+        return parse_json(text)
+    return tomllib.loads(text) if path.suffix == ".toml" else parse_yaml(text)
 
 
 def flags(text: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,11 +21,10 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.files import LARGEST_DOCUMENT, parse_json
 from isocompute_sdk.ingest.attempts import attempts_from_rows, numbers_of, numeric
 from isocompute_sdk.ingest.formats.log_format import Attempt, LogStore, RunLog
-from isocompute_sdk.ingest.tables import LONGEST_LINE, open_bytes, read_objects, read_text
+from isocompute_sdk.ingest.tables import LONGEST_LINE, beginning, read_objects, read_text
 from isocompute_sdk.notes import Note
 
 STATE_FILE = "trainer_state.json"
-_BEGINNING = 1 << 13
 _NO_MEASUREMENTS = ("step", "epoch", "total_flos")
 _IN_ROWS = (b'"step"', b'"epoch"', b'"reward"', b'"learning_rate"')
 """Keys in every row of a Trainer that learns from rewards."""
@@ -39,20 +37,13 @@ def is_state(path: Path) -> bool:
         return True
     if path.suffix not in (".json", ".jsonl"):
         return False
-    head = _beginning(path)
+    head = beginning(path)
     if path.suffix == ".jsonl" and head.lstrip().startswith(b"{"):
         first = head.partition(b"\n")[0]
         return all(mark in first for mark in _IN_ROWS) and b'"kind"' not in first
     if head.lstrip().startswith(b"["):
         return b'"step"' in head and any(mark in head for mark in (b'"loss"', b'"reward"', b'"train/reward"'))
     return path.suffix == ".json" and b'"log_history"' in head
-
-
-def _beginning(path: Path) -> bytes:
-    """The first bytes of a file; none of one that cannot be read."""
-    with suppress(RecordError), open_bytes(path) as file:
-        return file.read(_BEGINNING)
-    return b""
 
 
 def run_folder(path: Path) -> Path:
@@ -89,7 +80,7 @@ def by_run(paths: Sequence[Path]) -> list[list[Path]]:
 
 def _first_row(path: Path) -> bytes:
     """The first row of a history, as it was written; nothing if the beginning of the file does not hold it."""
-    found = re.search(rb'"log_history"\s*:\s*\[\s*(\{[^{}]*\})', _beginning(path))
+    found = re.search(rb'"log_history"\s*:\s*\[\s*(\{[^{}]*\})', beginning(path))
     return b"" if found is None else re.sub(rb"\s", b"", found[1])
 
 

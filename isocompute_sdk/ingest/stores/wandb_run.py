@@ -28,7 +28,7 @@ from isocompute_sdk.ingest.attempts import in_order, scalar_series
 from isocompute_sdk.ingest.formats.log_format import Attempt, FoundRun, LogStore, RunLog, ScalarSeries
 from isocompute_sdk.ingest.formats.registry import format_of
 from isocompute_sdk.ingest.stores.saved_config import command_line, translate
-from isocompute_sdk.ingest.tables import Damage, open_bytes
+from isocompute_sdk.ingest.tables import Damage, beginning, open_bytes
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted
 
@@ -136,17 +136,14 @@ def folders_without_history(files: Sequence[Path]) -> list[Path]:
 
 def is_run_file(path: Path) -> bool:
     """Whether a file is a run of W&B, by its name and first bytes."""
-    if path.suffix != ENDING or not path.name.startswith("run-"):
-        return False
-    try:
-        return _content(path, len(MAGIC)).startswith(MAGIC[:4])
-    except RecordError:
-        return False
+    named = path.suffix == ENDING and path.name.startswith("run-")
+    return named and beginning(path).startswith(MAGIC[:4])
 
 
 def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
     """Read one `.wandb` file; records that are damaged or cut off are left out, with a note."""
-    content = _content(path, _BEGINNING if only_description else -1)
+    with open_bytes(path) as file:
+        content = file.read(_BEGINNING if only_description else -1)
     if not content.startswith(MAGIC[:4]):
         raise RecordError(
             f"{path} starts with {content[:7]!r}; accepted: a run of W&B, which starts with {MAGIC!r}",
@@ -168,11 +165,6 @@ def read_wandb_run(path: Path, *, only_description: bool = False) -> WandbRun:
     found.name = found.name or found.run_id
     found.notes = tuple(damage.notes(path, counted(found.rows, "row")))
     return found
-
-
-def _content(path: Path, size: int = -1) -> bytes:
-    with open_bytes(path) as file:
-        return file.read(size)
 
 
 _GLOBAL_STEP = r"(.+/)?global_step"

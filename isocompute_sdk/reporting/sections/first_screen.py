@@ -11,7 +11,7 @@ from isocompute_sdk.health.findings import FALLS, FELL, falls_in
 from isocompute_sdk.phrases import counted, duration, joined, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
-from isocompute_sdk.planning.plan import IN_PYTHON, assumed_values, best_sizes, limits, taken_over, to_pay
+from isocompute_sdk.planning.plan import IN_PYTHON, assumed_values, best_sizes, limits, problem_sets, taken_over, to_pay
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import bare, evaluated, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
@@ -470,6 +470,8 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         rate = f"learning_rate = {plan.learning_rate:.3g} (give yours with --recipe-value learning_rate=RATE)"
         settings.insert(0, rate)
     settings += [f"{what} (otherwise: {IN_PYTHON.sub('', remedy)})" for what, remedy in plan.assumed_of_time]
+    if sets := problem_sets(plan):
+        texts.append(f"For {IN_PYTHON.sub('', sets)}.")
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     known = plan.passport

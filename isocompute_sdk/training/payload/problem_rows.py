@@ -36,9 +36,6 @@ def main(argv: list[str], row: Row) -> int:
     Returns:
         0 on success, 2 on bad input.
     """
-    if len(argv) != 1:
-        sys.stderr.write("usage: prepare_rows.py RUN_FOLDER\n")
-        return 2
     try:
         hold(Path(argv[0]))
         prepare(Path(argv[0]), row)
@@ -123,12 +120,7 @@ def uniform_prompts(problems: list[Problem]) -> list[Problem]:
     """Make all prompts message lists if one is: a column of mixed types cannot be loaded."""
     if all(isinstance(problem.prompt, str) for problem in problems):
         return problems
-    return [
-        Problem(problem.id, [{"role": "user", "content": problem.prompt}], problem.answer)
-        if isinstance(problem.prompt, str)
-        else problem
-        for problem in problems
-    ]
+    return [Problem(problem.id, problem.messages, problem.answer) for problem in problems]
 
 
 def epoch_orders(problems: int, rows: int, seed: int) -> Iterator[int]:

@@ -131,6 +131,22 @@ def function_of(folder: Path) -> Callable[..., Any]:
     return load_function(Path(reward["path"]), reward["function"])
 
 
+_making = threading.Lock()
+_scorers: dict[Path, Scorer] = {}
+
+
+def scorer_of(folder: Path) -> Scorer:
+    """The scorer of a claimed run folder, made once per process.
+
+    Raises:
+        RewardFileError: as `load_function`.
+    """
+    with _making:
+        if folder not in _scorers:
+            _scorers[folder] = Scorer(function_of(folder))
+    return _scorers[folder]
+
+
 def function_named(target: str) -> Callable[..., Any]:
     """The function `file.py` or `file.py:function` in the current folder.
 

@@ -11,7 +11,6 @@ import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_openrlhf.logs import RESUMES
-from isocompute_sdk.errors import RecordError
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.training import registry
@@ -39,8 +38,9 @@ def test_a_broken_line_about_a_resume_is_named(logged: LoggedRun, before: int) -
     logged.prints(updates([1]))
     good = '{"attempt": 2, "step": 1}\n'
     (logged.folder / RESUMES).write_text(f"{before * good}{{broken\n{good}")
-    with pytest.raises(RecordError, match=rf"{RESUMES}:{before + 1}:"):
-        BACKEND.read_records(logged.folder)
+    (note,) = BACKEND.read_records(logged.folder).notes
+    assert (note.code, note.severity, note.data["line"]) == ("log-damaged", "warning", before + 1)
+    assert f"{RESUMES}:{before + 1}:" in note.message
 
 
 def test_a_console_that_a_kill_cut_off_keeps_its_whole_lines(logged: LoggedRun) -> None:
@@ -49,14 +49,6 @@ def test_a_console_that_a_kill_cut_off_keeps_its_whole_lines(logged: LoggedRun) 
     (console,) = logged.folder.glob("console.*.log")
     console.write_text(console.read_text()[:-30])
     assert table(logged.folder, "loss") == {1: -1.5e-05, 2: -1.5e-05}
-
-
-def test_a_folder_of_another_release_is_refused_with_its_version(logged: LoggedRun) -> None:
-    logged.begin()
-    path = logged.folder / "request.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "version": "0.10.2"}))
-    with pytest.raises(RecordError, match=r"0\.10\.2.*0\.11\.2"):
-        BACKEND.read_records(logged.folder)
 
 
 @pytest.mark.slow

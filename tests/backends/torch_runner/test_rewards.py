@@ -197,7 +197,8 @@ def test_a_slow_reward_gets_more_processes_and_the_same_rewards(reward: Make, mo
     monkeypatch.setattr(pool_module, "LONG_SECONDS", 0)
     found: dict[int, list[float]] = {}
     for processes in (1, 4):
-        with RewardPool("reward.py", timeout_seconds=HANG_SECONDS, processes=processes) as pool:
+        with RewardPool("reward.py", timeout_seconds=HANG_SECONDS) as pool:
+            pool.most = processes
             assert len(pool.functions) == 1
             pool.score([("", str(i), 0) for i in range(130)], seed=3)
             assert len(pool.functions) == processes

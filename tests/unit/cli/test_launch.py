@@ -197,6 +197,15 @@ def test_what_a_script_does_not_say_is_no_difference(isocompute: Command, tmp_pa
         assert f"{marked} of 1 setting in my.sh" in shown
 
 
+@pytest.mark.parametrize("backend", ["openrlhf", "verl", "trl"])
+@pytest.mark.usefixtures("plan")
+def test_a_script_of_ours_says_what_its_plan_says(isocompute: Command, backend: str) -> None:
+    asked = ("launch", "plan.json", "--backend", backend, "--model", "some/model", "--gpus", "8")
+    ok(isocompute(*asked, "--script", "ours.sh"))
+    shown = ok(isocompute(*asked, "--against", "ours.sh")).stdout.splitlines()
+    assert not [line for line in shown if line.startswith("!") or "no such file" in line]
+
+
 def test_an_assumed_learning_rate_gives_way_to_that_of_a_script(isocompute: Command, tmp_path: Path) -> None:
     rows = [f"n{n},{n},16,{c},{0.3 + 0.2 * c / (c + 1e4 * n**0.5):.4f}" for n in (4, 16) for c in (2e3, 2e4, 2e5)]
     (tmp_path / "runs.csv").write_text("\n".join(["run_id,n,bp,C,avg@4", *rows]) + "\n")

@@ -100,11 +100,15 @@ def test_a_study_gets_the_runs_that_were_named_and_those_that_it_has(
     ok(isocompute("run", "next.yaml", "--dry-run"))
 
 
+SPEED = "throughput: {step_overhead_seconds: 10, rollouts_per_second: 20, gpus: 8, usd_per_gpu_hour: 2.5}\n"
+
+
+@pytest.mark.parametrize(("budget", "speed"), [("100k", ""), ("'$20'", SPEED)])
 def test_a_study_without_runs_worth_their_cost_names_the_command_that_plans_its_budget(
-    isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    isocompute: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str, speed: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    short = STUDY.replace("4M", "100k").replace("40_960", "20_480")
+    short = STUDY.replace("4M", budget).replace("40_960", "20_480") + speed
     own = short.replace("recipe: easy", "recipe: {preset: easy, learning_rate_rule: linear}")
     (tmp_path / "study.yaml").write_text(own)
     for has_run in (False, True):

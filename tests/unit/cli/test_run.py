@@ -19,7 +19,7 @@ import pytest
 
 from isocompute_sdk.campaigns.executors import running, slurm
 from isocompute_sdk.cli.shared import following, work_progress
-from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.run_folders import store, wrapper
 from tests.processes import HANG_SECONDS, wait_for
 
 STUDY = """\
@@ -268,7 +268,7 @@ def test_a_detached_controller_finishes_alone_and_stop_ends_its_runs(start: Star
     process = document["controller"]
     wait_for(lambda: states(ask) == {"n4-bp4-seed0": "running", "n16-bp4-seed0": "waiting"})
     open_gate(tmp_path)
-    wait_for(lambda: locks.process_ref(process) is None)
+    wait_for(lambda: wrapper.process_ref(process) is None)
     assert set(states(ask).values()) == {"finished"}
 
 
@@ -285,7 +285,7 @@ def test_a_hangup_detaches_where_the_study_says_so_and_the_same_command_takes_ov
     assert re.search("SIGHUP: .*2 run.*n4-bp4-seed0, n16-bp4-seed0", err)
     document = json.loads(ask("status", "runs", "--json")[0])
     assert {(run["state"], run["engine"]) for run in document["runs"]} == {("running", "local")}
-    assert all(locks.process_ref(int(run["job"])) for run in document["runs"])
+    assert all(wrapper.process_ref(int(run["job"])) for run in document["runs"])
     open_gate(tmp_path)
     ask("run", "study.yaml", "--executor", "local")
     assert set(states(ask).values()) == {"finished"}

@@ -39,14 +39,15 @@ def test_free_b_p_is_the_smallest_that_was_run_at_the_floor_of_a_named_preset_or
 
 
 @pytest.mark.parametrize(
-    ("levels", "allowed"), [((5, 12, 48, 100), {8, 16, 32, 64}), ((5, 6, 7), {5, 6, 7}), ((1, 2, 3), {2})]
+    ("levels", "between"), [((5, 12, 48, 100), {8, 16, 32, 64}), ((5, 6, 7), set[int]()), ((1, 2, 3), {2})]
 )
-def test_levels_that_are_not_powers_of_two_still_give_powers_of_two(
-    make_runs: Make, levels: tuple[int, ...], allowed: set[int]
+def test_a_plan_takes_powers_of_two_or_what_was_run(
+    make_runs: Make, levels: tuple[int, ...], between: set[int]
 ) -> None:
     fits = fit(make_runs(levels=[(n, 32) for n in levels]), draws=0, method="paper")
     for budget in ("50k", "1M", "20M"):
-        assert Planner(fits).allocate(budget).group_size in allowed
+        assert Planner(fits).allocate(budget).group_size in between | {*levels} - {1}
+    assert set(fits.candidate_sizes(0)) == between | {*levels} - {1}
 
 
 def test_a_group_of_one_is_never_planned(make_runs: Make) -> None:

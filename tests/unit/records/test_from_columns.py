@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -394,7 +395,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
     "repeat without steps": ({"n": [8, 8], "C": [5, 5], "r": [0, 1]}, {}, ["repeats row 1", "rollouts 5"]),
     "unknown argument": (GOOD, {"problem_per_batch": 3}, ["problem_per_batch", "'problems_per_batch'"]),
     "argument repeats a column": (GOOD, {"n": 8}, ["n is given twice", "ignore=['n']"]),
-    "bad on_duplicate": (GOOD, {"on_duplicate": "first"}, ["'first'", "'error', 'last'"]),
+    "bad on_duplicate": (GOOD, {"on_duplicate": "first"}, ["'first'", "error, last"]),
     "ignoring nothing": (GOOD, {"ignore": ["avg@5"]}, ["'avg@5'", "'avg@4'"]),
     "renaming nothing": (GOOD, {"rename": {"m": "n"}}, ["'m'", "n, bp, C, avg@4"]),
 }
@@ -417,3 +418,20 @@ def test_a_bad_column_is_refused_with_the_first_cell_and_the_number_of_the_other
         RunSet.from_columns({"n": sizes, "C": list(range(len(sizes))), "r": [0.5] * len(sizes)})
     assert "row 4" in str(caught.value)
     assert re.findall(r"(\d+) more", str(caught.value)) == ([str(bad - 1)] if bad > 1 else [])
+
+
+def test_rows_of_one_n_that_begin_again_where_an_unknown_column_changes_are_several_runs(tmp_path: Path) -> None:
+    steps = [*range(0, 50, 10), *range(1, 51, 10)]
+    table = {"n": [8] * 10, "B_p": [32] * 10, "step": steps, "avg@4": [s / 100 for s in steps]}
+
+    def saved(named: Sequence[str]) -> Path:
+        pd.DataFrame({**table, "set name": named}).to_csv(tmp_path / "runs.csv", index=False)
+        return tmp_path / "runs.csv"
+
+    file = saved(["easy"] * 5 + ["hard"] * 5)
+    with pytest.raises(RecordError) as raised:
+        RunSet.read(file)
+    assert raised.value.options == ("--rename 'set name=train_data'",)
+    assert len(RunSet.read(file, rename={"set name": "train_data"}).runs()) == 2
+    # A remark on single rows tells no runs apart.
+    assert len(RunSet.read(saved(["", "dash"] * 5)).runs()) == 1

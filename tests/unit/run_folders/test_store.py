@@ -127,9 +127,9 @@ def test_the_exit_code_tells_where_a_run_writes_no_end(tmp_path: Path) -> None:
 
 def test_a_lock_lasts_as_long_as_a_process_that_holds_it(tmp_path: Path) -> None:
     assert not locks.is_running(tmp_path)
-    lock = locks.try_lock(tmp_path)
+    lock = wrapper.take_lock(tmp_path)
     assert lock is not None
-    assert locks.try_lock(tmp_path) is None
+    assert wrapper.take_lock(tmp_path) is None
     assert locks.is_running(tmp_path)
     assert store.has_begun(tmp_path)
     with subprocess.Popen(
@@ -222,7 +222,7 @@ def test_a_local_run_has_its_gpus_while_its_process_lives_and_a_job_until_it_has
 ) -> None:
     ref = wrapper.process_ref(os.getpid()) or ""
     store.write_started(tmp_path, store.Started(1, engine, ref, ("0", "2")))
-    lock = locks.try_lock(tmp_path) if holds else None
+    lock = wrapper.take_lock(tmp_path) if holds else None
     status = store.RunWatch(tmp_path).status()
     has = holds or engine != "local"
     assert (status.engine, status.devices) == ((engine, ("0", "2")) if has else ("", ()))

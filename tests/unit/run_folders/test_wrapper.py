@@ -241,7 +241,7 @@ def test_no_file_of_ours_is_made_through_a_link(tmp_path: Path, name: str) -> No
 
     def write() -> None:
         with locks.submitting(tmp_path):
-            locks.try_lock(tmp_path)
+            wrapper.take_lock(tmp_path)
             store.request_stop(tmp_path)
 
     with pytest.raises(OSError, match=name):

@@ -68,13 +68,16 @@ def test_a_name_registered_twice_is_an_error_that_names_both(install: Install) -
     assert registry.load("openrlhf").name == "openrlhf"
 
 
-def test_something_that_is_no_backend_is_refused_with_what_it_lacks(install: Install) -> None:
-    install("acme", "acme_backend5", "class Mine:\n    name = 'mine'\n    script = None\n", "mine = acme_backend5:Mine")
-    with pytest.raises(BackendError, match="describe, preflight, prepare"):
-        registry.load("mine")
-
-
-def test_a_backend_under_a_false_name_is_refused(install: Install) -> None:
-    install("acme", "acme_backend6", GOOD, "yours = acme_backend6:Mine")
-    with pytest.raises(BackendError, match=r"'yours'.*'mine'"):
-        registry.load("yours")
+@pytest.mark.parametrize(
+    ("module", "text", "name", "says"),
+    [
+        ("lacking", "class Mine:\n    name = 'mine'\n    script = None\n", "mine", "describe, preflight, prepare"),
+        ("misnamed", GOOD, "yours", r"'yours'.*'mine'"),
+    ],
+)
+def test_what_is_no_backend_of_its_name_is_refused(
+    install: Install, module: str, text: str, name: str, says: str
+) -> None:
+    install("acme", module, text, f"{name} = {module}:Mine")
+    with pytest.raises(BackendError, match=says):
+        registry.load(name)

@@ -188,7 +188,7 @@ def test_sigterm_while_a_job_starts_leaves_no_process(job: Callable[..., Job]) -
 def test_stop_ends_no_process_that_does_not_hold_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "SECONDS_TO_APPEAR", 0.0)
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as mine:
-        ref = locks.process_ref(mine.pid)
+        ref = wrapper.process_ref(mine.pid)
         store.write_started(tmp_path, store.Started(1, "local", str(ref)))
         beat = {"attempt": 1, "process": ref, "command": ref, "namespace": wrapper.pid_namespace()}
         (tmp_path / "beat.json").write_text(json.dumps(beat))

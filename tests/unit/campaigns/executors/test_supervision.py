@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from isocompute_sdk.campaigns.executors import Job, LocalExecutor, Result, run_jobs, running, stop_runs
-from isocompute_sdk.run_folders import locks, store
+from isocompute_sdk.run_folders import locks, store, wrapper
 from isocompute_sdk.specs import Supervision
 from isocompute_sdk.training.backend import Launch
 from tests.parameters import few
@@ -247,7 +247,7 @@ def test_a_command_of_which_a_killed_wrapper_left_no_record_can_be_stopped(job: 
     wait_for(lambda: starts(one))
     leader = int(json.loads(beat.read_text())["process"].split()[0])
     os.kill(leader, signal.SIGKILL)
-    wait_for(lambda: locks.process_ref(leader) is None)
+    wait_for(lambda: wrapper.process_ref(leader) is None)
     assert executor.poll([handle])[0].state == "running"
     beat.unlink()
     assert locks.is_running(one.launch.folder)
@@ -265,7 +265,7 @@ def test_a_script_that_closes_descriptors_keeps_the_lock_when_its_wrapper_is_kil
     wait_for((one.launch.folder / "closed").exists)
     leader = int(json.loads((one.launch.folder / "beat.json").read_text())["process"].split()[0])
     os.kill(leader, signal.SIGKILL)
-    wait_for(lambda: locks.process_ref(leader) is None)
+    wait_for(lambda: wrapper.process_ref(leader) is None)
     (one.launch.folder / "beat.json").unlink()
     assert executor.poll([handle])[0].state == "running"
     executor.cancel(handle)

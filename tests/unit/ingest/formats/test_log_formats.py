@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from isocompute_sdk.ingest.formats.configuration import STEPS_PER_BATCH, Keys
 from isocompute_sdk.ingest.formats.log_format import METRICS, TRAIN_REWARD, TRAIN_SET, LogFormat
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import PER_RUN
+from tests.packages import note_installed
 from tests.unit.ingest.log_files import OPENRLHF, write_events
 
-Install = Callable[..., Path]
+Install = Callable[..., None]
 
 
 @pytest.fixture(params=registry.available())
@@ -69,15 +71,12 @@ def test_no_other_format_has_its_name_its_store_or_its_kind_of_folder(form: LogF
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Puts a module and a dist-info with its entry point on the path, as pip would."""
 
-    def put(name: str, text: str, entry: str, distribution: str = "someones-logs") -> Path:
-        site = tmp_path / distribution
-        info = site / f"{distribution.replace('-', '_')}-1.0.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{name} = {entry}\n")
-        (site / f"{entry.partition(':')[0]}.py").write_text(text)
+    def put(name: str, text: str, module: str) -> None:
+        site = tmp_path / "site"
+        note_installed(site, "someones-logs", entries={registry.GROUP: {name: f"{module}:FORMAT"}})
+        (site / f"{module}.py").write_text(text)
         monkeypatch.syspath_prepend(site)
-        return site
+        monkeypatch.delitem(sys.modules, module, raising=False)
 
     return put
 
@@ -85,7 +84,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 def test_a_format_that_cannot_be_loaded_is_named_with_its_cause_and_stops_no_other(
     install: Install, tmp_path: Path
 ) -> None:
-    install("torn", "raise RuntimeError('no such library')\n", "torn_logs:FORMAT")
+    install("torn", "raise RuntimeError('no such library')\n", "torn_logs")
     with pytest.raises(RecordError, match=r"someones-logs 1\.0") as caught:
         registry.load("torn")
     assert isinstance(caught.value.__cause__, RuntimeError)
@@ -96,19 +95,20 @@ def test_a_format_that_cannot_be_loaded_is_named_with_its_cause_and_stops_no_oth
     assert "avg@4" in runs.metrics
 
 
+VERL = "from isocompute_verl.logs import FORMAT\n"
+
+
 @pytest.mark.parametrize(
-    "text", ["FORMAT = 3\n", "from isocompute_verl.logs import FORMAT\n"], ids=["no-format", "another-name"]
+    ("name", "text", "says"),
+    [("mine", "FORMAT = 3\n", "'mine'"), ("mine", VERL, "'mine'"), ("verl", VERL, " 2 ")],
+    ids=["no-format", "another-name", "twice"],
 )
-def test_what_is_registered_has_to_be_a_format_of_that_name(install: Install, text: str) -> None:
-    install("mine", text, "my_logs:FORMAT")
-    with pytest.raises(RecordError, match="'mine'"):
-        registry.load("mine")
-
-
-def test_a_name_that_is_registered_twice_is_an_error(install: Install) -> None:
-    install("verl", "from isocompute_verl.logs import FORMAT\n", "other_logs:FORMAT")
-    with pytest.raises(RecordError, match=" 2 "):
-        registry.load("verl")
+def test_what_is_registered_has_to_be_the_one_format_of_that_name(
+    install: Install, name: str, text: str, says: str
+) -> None:
+    install(name, text, "my_logs")
+    with pytest.raises(RecordError, match=says):
+        registry.load(name)
 
 
 def test_an_unknown_name_is_met_with_the_nearest_one() -> None:

@@ -21,7 +21,7 @@ def test_a_log_says_what_is_missing_and_how_to_give_it(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"group_size.*'a'(.|\n)*--output") as caught:
         RunSet.read(tmp_path)
     assert any(option.startswith("--set group_size") for option in caught.value.options)
-    with pytest.raises(RecordError, match=r"'b' of runs=.* a"):
+    with pytest.raises(RecordError, match=r"of runs=: received 'b'.* a"):
         RunSet.read(tmp_path, runs={"b": {"n": 8, "bp": 32}})
     # One n for two runs may be wrong for one of them.
     write_events(tmp_path / "b", range(1, 31), OPENRLHF)

@@ -241,9 +241,3 @@ def test_zeros_inside_a_line_of_a_console_are_named(tmp_path: Path, name: str) -
         points, runs = read(tmp_path, name, "\n".join([*lines[:5], zeros, *lines[6:]]) + "\n")
         assert points == clean
         assert codes(runs)
-
-
-def test_zeros_that_a_crash_left_inside_a_number_make_no_other_number(tmp_path: Path) -> None:
-    (tmp_path / "runs.csv").write_text("run,n,bp,step,avg@4\na,8,32,1,0.25\na,8,32,2,0.\0\0\n")
-    with pytest.raises(ValueError, match=r"runs.csv:3"):
-        RunSet.read(tmp_path / "runs.csv")

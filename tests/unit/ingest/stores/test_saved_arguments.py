@@ -192,16 +192,16 @@ class Launch:
 def test_the_saved_arguments_say_how_many_processes_trained(tmp_path: Path) -> None:
     more = {**EVERY, "num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
     path = save(tmp_path / "training_args.bin", **more, reward_weights=None)
-    found = find_config(tmp_path)
+    found = find_config(tmp_path, tmp_path)
     assert found is not None
     assert "problems_per_batch" not in found.fields
     save(path, **more, reward_weights=None, distributed_state=Launch(4))
-    found = find_config(tmp_path)
+    found = find_config(tmp_path, tmp_path)
     assert found is not None
     assert found.fields["problems_per_batch"].value == 4
     # In TRL 0.14, which had no such field, a batch counts prompts.
     save(path, **more, distributed_state=Launch(4))
-    found = find_config(tmp_path)
+    found = find_config(tmp_path, tmp_path)
     assert found is not None
     assert found.fields["problems_per_batch"].value == 32
 
