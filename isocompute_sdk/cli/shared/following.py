@@ -167,13 +167,16 @@ class _Look:
         self._next_fit = now + max(SECONDS_BETWEEN_FITS, took / SHARE_FOR_FITS)
 
 
-def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -> tuple[str | None, str]:
+def write_page(
+    folder: Path, study: Study, refresh_seconds: int | None = None, *, against: str | None = None
+) -> tuple[str | None, str]:
     """Write the page of a study's runs; a page that cannot be made is no failure of the runs.
 
     Args:
         folder: the folder of the study.
         study: the study.
         refresh_seconds: after what time browsers load it anew, while runs go on.
+        against: configuration that is run today, with which it compares the plan.
 
     Returns:
         The page, and a line that says where it is or why there is none.
@@ -183,7 +186,7 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
     if (folder / FILE).is_symlink():
         return None, f"no report: {folder / FILE} is a link, and links are not followed"
     try:
-        path = report(folder, folder / FILE, study=study, refresh_seconds=refresh_seconds)
+        path = report(folder, folder / FILE, study=study, compare=against, refresh_seconds=refresh_seconds)
     except IsoComputeError as error:
         return None, f"no report: {error.message}"
     return str(path), f"the answer on one page: {path}"

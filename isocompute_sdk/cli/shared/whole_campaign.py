@@ -97,14 +97,14 @@ def run_campaign(
                 "study": study.name,
                 "plan": outcome.plan.to_dict(with_fits=False),
                 "comparison": outcome.comparison.to_dict(),
-                "report": following.write_page(folder, study)[0],
+                "report": following.write_page(folder, study, against=against)[0],
                 "notes": [note.to_dict() for note in outcome.notes],
                 **told,
             }
         )
     else:
         report_campaign(campaign, outcome)
-        say(following.write_page(folder, study)[1])
+        say(following.write_page(folder, study, against=against)[1])
         if judged is not None:
             say()
             for line in judged.summary().splitlines():

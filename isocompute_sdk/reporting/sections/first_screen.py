@@ -378,7 +378,7 @@ def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing 
         return [], None
     options = {name: value for name, value in material.options.items() if name not in ("spend", "beyond_grid")}
     try:
-        found = material.planner.compare(named, plan.whole_budget, plan=plan, **options)
+        found = material.planner.compare(named, plan=plan, **options)
     except IsoComputeError as error:
         return [], Missing(f"No comparison with {named}: {say.sentence(error.message)}")
     label = f"Gain over today's n = {found.group_size}, B_p = {found.problems_per_batch}"

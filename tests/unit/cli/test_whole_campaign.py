@@ -43,6 +43,11 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert found["plan"]["rollouts"] <= 100_000
     judged = found["against"]
     assert 0 <= judged["probability"] <= 1
+    # The page that it writes says the same, and what was left for the plan is what n = 4 gets.
+    shown = (tmp_path / found["report"]).read_text()
+    assert f"{judged['update_steps']:,}</span> at the same budget" in shown
+    left = found["plan"]["budget"]["rollouts"] - found["plan"]["budget"]["spent"]["pilot"] - found["plan"]["continued"]
+    assert left - 32 < judged["costs"]["rollouts"] <= left
     folder = tmp_path / "runs" / "auto"
     # Simulated runs log no time worth a number.
     assert ">0 s<" not in (tmp_path / found["report"]).read_text()
