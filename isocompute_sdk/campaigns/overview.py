@@ -161,8 +161,6 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
             f"{study.name} {how}", "To plan more, raise the study's budget, or give a larger one: --budget C."
         )
     speed = runs.throughput(study.expand() if designed is None else designed.runs(taken))
-    if speed is not None:
-        fits = runs.as_fitted(fits)
     planner = Planner.for_study(fits, study, **{"throughput": speed, **given})
     if designed is None:
         return Question(planner, _less_plan(asked, folder), {"n_problems": study.data.n_problems, **kept})
@@ -264,7 +262,7 @@ def _fitted(folder: Path, study: Study) -> Fits:
     runs, specs = _runs_of(study), {place: store.read_spec(place) for place in store.find_runs(folder)}
     own = [place for place, spec in specs.items() if spec is not None and spec.recipe == study.recipe]
     found = [records for records in (records_of(runs.backend, place) for place in own) if records is not None]
-    return runs.fit(runs.leading(found[0].concat(*found[1:]) if found else RunSet.from_columns({})))
+    return runs.fit(found[0].concat(*found[1:]) if found else RunSet.from_columns({}))
 
 
 def _runs_of(study: Study) -> StudyRuns:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from isocompute_sdk import api
 from isocompute_sdk.errors import IsoComputeError, PlanError
-from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.asked import with_leading
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import RunSpec, Study, Throughput
@@ -68,16 +67,9 @@ class StudyRuns:
         return [run for run in runs if not store.read_abandoned(self.place(run))]
 
     def records(self, runs: Sequence[RunSpec]) -> RunSet:
-        """All measurements of these runs, with the leading metric chosen."""
-        return self.leading(self._read(runs))
-
-    def _read(self, runs: Sequence[RunSpec]) -> RunSet:
+        """All that these runs have logged: their measurements, and the seconds and lengths of their updates."""
         first, *others = (self.backend.read_records(self.place(run)) for run in runs)
         return first.concat(*others)
-
-    def leading(self, records: RunSet) -> RunSet:
-        """These measurements with the leading metric chosen."""
-        return with_leading(records, self.metric, self.eval_set)
 
     def fit(self, records: RunSet) -> Fits:
         """A fit of these measurements; all follow the study's recipe."""
@@ -85,11 +77,6 @@ class StudyRuns:
         swept = self.study.sweep is not None and self.study.sweep.learning_rate_anchor is not None
         pooled: dict[str, Any] = {} if swept else {"pool": ("learning_rate",)}
         return api.fit(records, self.metric, self.eval_set, **{**pooled, **self.fit_options})
-
-    def as_fitted(self, fits: Fits | FitsSet) -> Fits:
-        """Fits with the measurements that campaigns fit alone: others would say other lengths of responses."""
-        first = fits.first if isinstance(fits, FitsSet) else fits
-        return first if first.table is None else replace(first, runs=self.leading(first.table).to_dict())
 
     def planner(self, fits: Fits, runs: Sequence[RunSpec]) -> Planner:
         """The planner of the study, with the speed of these runs where the study needs one."""
@@ -113,7 +100,7 @@ class StudyRuns:
                 f"a budget of {study.budget} needs the speed of the machines, and nothing has run yet",
                 "Add throughput: to the study (isocompute run --probe measures it).",
             )
-        return Throughput.measure(self._read(begun), gpus=max(study.hardware.gpu_counts))
+        return Throughput.measure(self.records(begun), gpus=max(study.hardware.gpu_counts))
 
     def _refuse_wrong_speed(self, stated: Throughput, runs: Sequence[RunSpec]) -> None:
         """Raise where updates took far longer than the stated speed says: a plan would cost as much more."""

@@ -179,7 +179,7 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "study.yaml").write_text(STUDY)
+    (tmp_path / "study.yaml").write_text(STUDY.replace("scale: 20_000", "scale: 20_000, clock: true"))
     folder, said = Path("runs/auto"), list[str]()
 
     def pause(reason: str) -> None:
@@ -214,10 +214,13 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     assert "change the study first" in capped
     made = own.allocate()
     assert (page.group_size, page.update_steps, page.budget) == (made.group_size, made.update_steps, made.budget)
+    # With the seconds that the runs logged too, though no budget in rollouts needs them.
+    assert (page.wall_hours, page.evaluation) == (made.wall_hours, made.evaluation)
+    assert made.wall_hours is not None
     ok(isocompute(*shlex.split(found.resuming)[1:]))
     assert gather(folder, Asked()).comparison is not None
     assert isocompute("next", "study.yaml").returncode == 1
-    (tmp_path / "study.yaml").write_text(STUDY.replace("100k", "150k"))
+    (tmp_path / "study.yaml").write_text(Path("study.yaml").read_text().replace("100k", "150k"))
     assert "isocompute run study.yaml" in ok(isocompute("next", "study.yaml")).stdout
     # From another folder the same command would begin another campaign.
     monkeypatch.chdir(folder)
