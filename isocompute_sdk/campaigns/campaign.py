@@ -77,9 +77,7 @@ CAMPAIGN = Document(
 )
 
 
-def planning_again(
-    plan: Plan, fits: Fits, study: Study, options: Mapping[str, Any]
-) -> tuple[Planner, dict[str, Any]]:
+def planning_again(plan: Plan, fits: Fits, study: Study, options: Mapping[str, Any]) -> tuple[Planner, dict[str, Any]]:
     """The planner of a campaign's plan, and the arguments of `allocate` with which it makes the plan again."""
     return Planner.for_study(fits, study, plan.throughput), {"n_problems": study.data.n_problems, **options}
 

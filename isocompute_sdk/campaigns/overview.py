@@ -237,6 +237,22 @@ def overview(folder: Path) -> Overview | None:
     )
 
 
+def in_the_way(found: Overview) -> IsoComputeError | None:
+    """What stops the next start of a campaign before its next decision; None if nothing that is known does."""
+    if found.study.designed is None or found.done or found.controller is not None or (found.folder / PLAN).exists():
+        return None
+    try:
+        campaign = _campaign_in(found.folder, found.study)
+        designed = campaign.designed
+        taken = () if designed is None else designed.decisions()
+        if designed is not None and taken:
+            campaign.study_runs.throughput(designed.runs(taken))
+            designed.left(taken)
+    except PlanError as error:
+        return error
+    return None
+
+
 def best_so_far(folder: Path, study: Study) -> Plan | None:
     """The plan, else the one that its next start would make of what was measured; None of too little."""
     if (folder / PLAN).exists() and not (folder / REFIT).exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
+from isocompute_sdk.campaigns.overview import in_the_way
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
@@ -217,7 +218,11 @@ def _going_on(material: Material) -> list[Block]:
         if material.plan is not None:
             text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:
-            text += ". No process controls it; to go on" + ("" if command else ", run its study where it was started")
+            stop, how = in_the_way(campaign), "to go on"
+            if stop is not None:
+                why = "" if stop.message in material.problem else f": {stop.message}. {stop.shell_hint}"
+                text, how = f"{text}. Its next start stops{why or ' for the reason above'}", "once the study is changed"
+            text += f". No process controls it; {how}" + ("" if command else ", run its study where it was started")
         blocks.append(Missing(f"{text}{':' if command else '.'}", command))
     return blocks
 

@@ -14,10 +14,11 @@ import pytest
 from isocompute_sdk.campaigns.campaign import Campaign
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
+from isocompute_sdk.errors import FitError
 from isocompute_sdk.reporting.material import Asked, gather
 from isocompute_sdk.reporting.page import Missing
 from isocompute_sdk.reporting.report import build
-from isocompute_sdk.specs import Budget, load_study
+from isocompute_sdk.specs import Budget, Throughput, load_study
 from isocompute_sdk.timing.spending import spending
 from tests.processes import ok
 
@@ -146,7 +147,14 @@ def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_
     assert [plan.budget.deadline_hours for plan in plans if plan is not None] == pytest.approx([left, left, 9])
 
 
-def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(isocompute: Run, tmp_path: Path) -> None:
+def untold(*_: object, **__: object) -> Throughput:
+    """Speed of runs that do not show it."""
+    raise FitError("seconds per step do not grow with the batch", "Give --rollouts-per-second.")
+
+
+def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study, folder = tmp_path / "study.yaml", tmp_path / "runs" / "flat"
     flat = STUDY.replace("100k", "400k").replace(
         "slots: 3, stop_early: false, largest_share: 0.1", "largest_share: 0.08"
@@ -166,13 +174,37 @@ def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(isocompute
     assert read_decisions(folder)[-1].what == "plan"
     # A speed that its runs do not reach would make the plan cost more than its budget.
     text = STUDY.replace("budget: 100k", "budget: 20 gpu_hours").replace("scale: 20_000", "scale: 20_000, clock: true")
-    study.write_text(f"{text}throughput: {{rollouts_per_second: 500, gpus: 1}}\nhardware: {{gpus: 1}}\n")
+    text += "hardware: {gpus: 1}\n"
+    study.write_text(f"{text}throughput: {{rollouts_per_second: 500, gpus: 1, usd_per_gpu_hour: 2}}\n")
     stopped = isocompute("run", "study.yaml")
     assert stopped.returncode == 1
     assert "times as long" in stopped.stderr
-    assert not (tmp_path / "runs" / "auto" / "plan.json").exists()
-    study.write_text(f"{text}hardware: {{gpus: 1}}\n")
+    folder = tmp_path / "runs" / "auto"
+    assert not (folder / "plan.json").exists()
+    # Its page and its status say so too, and what to write is what the runs show, else a speed that stops nothing.
+    monkeypatch.chdir(tmp_path)
+    status = ok(isocompute("status", "runs/auto")).stdout
+    assert "times as long" in status
+    assert "GPU-hours" in next(line for line in status.splitlines() if line.startswith("spent:"))
+    told = [one.text for one in build(gather(folder, Asked())).answer.more if isinstance(one, Missing)]
+    assert any("next start stops" in one for one in told)
+    written = [line for line in stopped.stderr.split("start again: ") if line.startswith("throughput: ")]
+    assert "usd_per_gpu_hour: 2" in written[0]
+    # Its next start does not need it: the runs say the speed that a study leaves out, unless they do not tell.
+    study.write_text(text)
+    with monkeypatch.context() as unknown:
+        unknown.setattr(Throughput, "measure", untold)
+        written += isocompute("run", "study.yaml").stderr.split("start again: ")[1:]
+    assert len(written) == 2
+    for one in written[::-1]:
+        study.write_text(text + one)
+        ok(isocompute("next", "study.yaml"))
     ok(isocompute("run", "study.yaml"))
+    # No option is named that `isocompute run` does not have.
+    study.write_text(text.replace("20 gpu_hours", "{usd: 20}").replace("auto", "dear", 1) + written[1])
+    unpriced = isocompute("run", "study.yaml").stderr
+    assert "usd_per_gpu_hour" in unpriced
+    assert "--usd-per-gpu-hour" not in unpriced
 
 
 def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_command_that_goes_on(

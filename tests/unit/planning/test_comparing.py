@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from isocompute_sdk import Budget, Fits, PlanError, Planner, fit
+from isocompute_sdk import Fits, PlanError, Planner, fit
 from isocompute_sdk.planning.comparing import COMPARISON, EQUALS
 from tests.unit.sweeps import Make, noisy
 
