@@ -162,15 +162,16 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
         )
     speed = runs.throughput(study.expand() if designed is None else designed.runs(taken))
     planner = Planner.for_study(fits, study, **{"throughput": speed, **given})
-    if designed is None:
-        return Question(planner, _less_plan(asked, folder), {"n_problems": study.data.n_problems, **kept})
+    options = {"n_problems": study.data.n_problems, **kept, **({} if designed is None else {"slots": designed.slots})}
     if budget is not None and budget.spent and budget != own:
         # Who says what was spent says all of it.
-        return Question(planner, asked, {"n_problems": study.data.n_problems, **kept, "slots": designed.slots})
+        return Question(planner, asked, options)
+    if designed is None:
+        return Question(planner, _less_plan(asked, folder), options)
     left = designed.left(taken)
     if own is None or asked.deadline_hours != own.deadline_hours:
         left = left.replace(deadline_hours=asked.deadline_hours)
-    return Question(planner, left, {**designed.asked(planner.fits), **kept, "slots": designed.slots})
+    return Question(planner, left, {**designed.asked(planner.fits), **options})
 
 
 def _campaign_in(folder: Path, study: Study) -> Campaign:

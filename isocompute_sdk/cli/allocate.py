@@ -41,5 +41,4 @@ def allocate(
         isocompute allocate fits.json --budget 3M --compare n=2,bp=32 --reference n=16,bp=32 --equal steps
     """
     around = planning.around(source)
-    fitting = fitting if around is None else fitting.of_study()
     planning.answer(fitting.fits_of(source, max_rollouts_per_batch=planning.max_rollouts_per_batch), around)

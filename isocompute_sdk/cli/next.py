@@ -283,7 +283,7 @@ def _fits_of(
 ) -> Fits | FitsSet | None:
     """Fits of the runs so far, those of a study included; None without any."""
     if around is not None:
-        return fitting.of_study().fit([around[1]])
+        return fitting.fit([around[1]])
     if not paths and fitting.map is None:
         return None
     return fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)

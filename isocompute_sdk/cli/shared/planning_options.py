@@ -196,12 +196,12 @@ class BudgetOptions(SpeedOptions):
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
     def around(self, source: Sequence[Path] | None) -> tuple[Study, Path] | None:
-        """The study whose folder is the source, which says what was not typed; not where `--spent` says what counts.
+        """The study whose folder is the source, which says what was not typed.
 
         Raises:
             RecordError: none of its runs has measured anything.
         """
-        if self.spent or source is None or len(source) != 1 or not source[0].is_dir():
+        if source is None or len(source) != 1 or not source[0].is_dir():
             return None
         from isocompute_sdk.campaigns.overview import study_around
 
@@ -296,6 +296,8 @@ class PlanningOptions(BudgetOptions):
         for option, value in (("--equal", self.equal), ("--reference", self.reference)):
             if value is not None and self.compare is None:
                 raise SpecError(f"{option} works only with --compare", "Add --compare n=16,bp=32.")
+        if self.budget is None and self.spent:
+            raise SpecError("--spent works only with --budget", "Add the budget: --budget 3M.")
         of_study = around is not None and self.budget is None and self.for_reward is None
         budget = around[0].budget if around is not None and of_study else None if self.budget is None else self.amount()
         if (budget is None) == (self.for_reward is None):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk import RunSet, api
 from isocompute_sdk.campaigns.campaign import Campaign
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
@@ -257,6 +258,22 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     # From another folder the same command would begin another campaign.
     monkeypatch.chdir(folder)
     assert not found.resuming
+
+
+def test_every_command_fits_the_folder_of_a_study_as_its_campaign_does(isocompute: Run, tmp_path: Path) -> None:
+    # Two batches do not show the rule that their learning rates follow.
+    study = STUDY.replace("pilot:", "sweep: {group_size: [4, 16], problems_per_batch: 8, rollouts: 10k}\n#")
+    (tmp_path / "study.yaml").write_text(study)
+    told = ok(isocompute("run", "study.yaml")).stdout
+    first, *others = json.loads(ok(isocompute("forecast", "runs/auto", "--json")).stdout)["forecasts"]
+    fits = api.fit(RunSet.read(tmp_path / "runs" / "auto"), "avg@4", "validation", pool=("learning_rate",))
+    for one in (first, *others):
+        assert one["reward"] == pytest.approx(api.forecast(fits, one["run_id"]).reward)
+    ok(isocompute(*shlex.split(told.strip().splitlines()[-1].removeprefix("next: isocompute "))))
+    budget = ("--budget", "100k", "--spent", "pilot=1k")
+    plan = json.loads(ok(isocompute("allocate", "runs/auto", *budget, "--json")).stdout)
+    assert plan["budget"]["spent"] == {"pilot": 1000}
+    assert isocompute("allocate", "runs/auto", *budget[2:]).returncode == 1
 
 
 def test_options_of_a_sweep_and_a_campaign_are_not_mixed_up(isocompute: Run, tmp_path: Path) -> None:
