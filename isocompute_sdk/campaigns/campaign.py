@@ -39,7 +39,7 @@ from isocompute_sdk.planning import Plan, PlanComparison, Planner
 from isocompute_sdk.planning.comparing import Configuration
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Allocation, ExecutorSpec, RunSpec, Study, dump_spec
+from isocompute_sdk.specs import Allocation, Budget, ExecutorSpec, RunSpec, Study, dump_spec
 from isocompute_sdk.specs.run import batch_refusal
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, follow, needs_of
@@ -80,6 +80,20 @@ CAMPAIGN = Document(
 def planning_again(plan: Plan, fits: Fits, study: Study, options: Mapping[str, Any]) -> tuple[Planner, dict[str, Any]]:
     """The planner of a campaign's plan, and the arguments of `allocate` with which it makes the plan again."""
     return Planner.for_study(fits, study, plan.throughput), {"n_problems": study.data.n_problems, **options}
+
+
+def refuse_less(earlier: Budget | None, now: Budget | None) -> None:
+    """Check that a campaign whose runs have begun keeps the budget of its last start, or has more.
+
+    Raises:
+        PlanError: a smaller budget, which its runs may already cost, or another unit.
+    """
+    if earlier is not None and now is not None and (now.unit != earlier.unit or now.amount < earlier.amount):
+        raise PlanError(
+            f"budget {now}: this campaign was started with {earlier}, and its runs have begun; accepted: that much or "
+            f"more, in the same unit",
+            "Give that much or more; a study with another name starts afresh.",
+        )
 
 
 @dataclass(frozen=True)
@@ -380,6 +394,8 @@ class Campaign:
             return
         folders = sorted(path.parent for path in self.study_folder.glob(f"*/{store.SPEC_FILE}"))
         changes = study_changes(earlier.study, self.study, self._backend(), folders, self.root)
+        if any(map(store.has_begun, folders)):
+            refuse_less(earlier.study.budget, self.study.budget)
         if self.on_edit is not None and changes:
             self.on_edit(changes)
         sections = {field.partition(".")[0] for field in changes} - {"executor", "supervision"}

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from isocompute_sdk.campaigns.campaign import CAMPAIGN, FITS, PLAN, REFIT, SETTINGS, Campaign, CampaignSettings
+from isocompute_sdk.campaigns.campaign import (
+    CAMPAIGN,
+    FITS,
+    PLAN,
+    REFIT,
+    SETTINGS,
+    Campaign,
+    CampaignSettings,
+    refuse_less,
+)
 from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
 from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
@@ -43,6 +53,8 @@ class Overview:
     """Until the runs that go on or wait are done; None if no run says how fast it is."""
     seconds_of_budget: float | None
     """Until what is left of the budget is spent, at the speed of these runs; None if unknown."""
+    first: str
+    """In words, what it does before it decides anew: trains runs, looks at paused ones; empty where it decides now."""
     stage: str
     """What is going on, in a few words."""
     done: bool
@@ -55,10 +67,17 @@ def campaign_around(file: Path, study: Study) -> CampaignSettings | None:
     return CAMPAIGN.load(file.parent / SETTINGS) if runs.is_dir() and CAMPAIGN.holds(file.parent / SETTINGS) else None
 
 
+def lies_in_campaign(file: Path, study: Study) -> bool:
+    """Whether a study's file lies in the folder of its own campaign."""
+    settings = file.parent / SETTINGS
+    return CAMPAIGN.holds(settings) and CAMPAIGN.load(settings).study.name == study.name
+
+
 def runs_begun(file: Path, study: Study) -> Path | None:
     """The folder of the runs of a study's file, if one of them has begun."""
     # A study by hand trains where it is started, a campaign beside its study file.
-    places = [base / study.output_dir / study.name for base in (Path(), file.parent)]
+    here, beside = (base / study.output_dir / study.name for base in (Path(), file.parent))
+    places = (beside, file.parent) if lies_in_campaign(file, study) else (here, beside)
     return next((place for place in places if any(map(store.has_begun, place.glob("*/")))), None)
 
 
@@ -78,7 +97,7 @@ def begun_runs(file: Path, study: Study) -> tuple[Allocation, ...]:
 def folder_of(file: Path, study: Study) -> Path | None:
     """Where the runs of a study's file lie, or the campaign with them; None if none of them has begun."""
     begun = runs_begun(file, study)
-    return begun if begun is None or campaign_around(file, study) is None else file.parent
+    return file.parent if begun is not None and lies_in_campaign(file, study) else begun
 
 
 def study_around(folder: Path) -> tuple[Study, Path] | None:
@@ -91,9 +110,9 @@ def study_around(folder: Path) -> tuple[Study, Path] | None:
     if study is None:
         return None
     if not any(map(store.has_begun, _places(folder))):
-        file = study_file(folder)
-        start = f": isocompute run {quote(str(file))}" if file is not None else " with its file"
-        raise RecordError(f"no run of {study.name} in {folder} has measured anything yet", f"Run the study{start}.")
+        raise RecordError(
+            f"no run of {study.name} in {folder} has measured anything yet", f"To go on: {to_go_on(folder)}"
+        )
     return study, folder
 
 
@@ -139,31 +158,36 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
         given: arguments of `Planner` in place of the study's.
 
     Raises:
-        PlanError: nothing is left of the budget, or it is the study's own and its plan was trained.
+        PlanError: nothing is left of the budget, it is less than at the campaign's last start, or it is the study's own
+            and its plan was trained.
     """
     saved = CAMPAIGN.load(folder / SETTINGS) if CAMPAIGN.holds(folder / SETTINGS) else None
     own, trained = study.budget, study.budget if saved is None else saved.study.budget
     asked = own if budget is None else budget if own is None else budget.in_place_of(own)
     if asked is None:
         raise PlanError(f"study {study.name!r} has no budget", "Add budget: to the study, or give one: --budget 3M.")
+    says_all = budget is not None and bool(budget.spent) and budget != own
+    if saved is not None and not says_all:
+        refuse_less(saved.study.budget, asked)
     kept = {} if saved is None else saved.plan
     campaign = _campaign_in(folder, study.replace(budget=asked))
     runs, designed = campaign.study_runs, campaign.designed
     taken = () if designed is None else designed.decisions()
-    chosen = bool(taken) and taken[-1].what == "plan" and (folder / PLAN).exists()
-    if asked == trained and ((folder / REFIT).exists() or chosen):
+    if asked == trained and has_its_plan(folder):
         how = (
             "is done: its plan has been trained"
             if (folder / REFIT).exists()
             else f"trains its plan, {Plan.load(folder / PLAN).sizes}"
         )
+        goes_on = "" if (folder / REFIT).exists() else f" To go on: {to_go_on(folder)}"
         raise PlanError(
-            f"{study.name} {how}", "To plan more, raise the study's budget, or give a larger one: --budget C."
+            f"{study.name} {how}",
+            f"To plan more, raise the study's budget, or give a larger one (--budget C).{goes_on}",
         )
     speed = runs.throughput(study.expand() if designed is None else designed.runs(taken))
     planner = Planner.for_study(fits, study, **{"throughput": speed, **given})
     options = {"n_problems": study.data.n_problems, **kept, **({} if designed is None else {"slots": designed.slots})}
-    if budget is not None and budget.spent and budget != own:
+    if says_all:
         # Who says what was spent says all of it.
         return Question(planner, asked, options)
     if designed is None:
@@ -174,14 +198,28 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
     return Question(planner, left, {**designed.asked(planner.fits), **options})
 
 
+def has_its_plan(folder: Path) -> bool:
+    """Whether the campaign in a folder trains its plan, or has trained it."""
+    taken = read_decisions(folder)
+    return (folder / REFIT).exists() or (bool(taken) and taken[-1].what == "plan" and (folder / PLAN).exists())
+
+
 def _campaign_in(folder: Path, study: Study) -> Campaign:
     """The campaign of a study whose runs lie in a folder, also where that was moved."""
+    base, where = _base(folder, study), folder.resolve()
+    if base is not None:
+        return Campaign(study, folder, base=base)
+    return Campaign(study.replace(output_dir=".", name=where.name), folder, base=where.parent)
+
+
+def _base(folder: Path, study: Study) -> Path | None:
+    """What the paths of a study are relative to, by where its folder lies; None where that was moved."""
     runs, where = Path(study.output_dir) / study.name, folder.resolve()
     if (folder / runs).is_dir():
-        return Campaign(study, folder, base=folder)
-    if where.parts[-len(runs.parts) :] == runs.parts:
-        return Campaign(study, folder, base=where.parents[len(runs.parts) - 1])
-    return Campaign(study.replace(output_dir=".", name=where.name), folder, base=where.parent)
+        return folder
+    if runs.resolve() == where:
+        return Path()
+    return where.parents[len(runs.parts) - 1] if where.parts[-len(runs.parts) :] == runs.parts else None
 
 
 def _less_plan(budget: Budget, folder: Path) -> Budget:
@@ -192,14 +230,47 @@ def _less_plan(budget: Budget, folder: Path) -> Budget:
     return budget.replace(spent={**spent, "pilot": spent.get("pilot", 0.0) + cost}) if cost else budget
 
 
-def study_file(folder: Path) -> Path | None:
-    """The study's file in the folder of a campaign, if `isocompute run` with it, here, goes on with that campaign."""
-    file = folder / STUDY_COPY
-    if not file.is_file() or not CAMPAIGN.holds(folder / SETTINGS):
-        return None
-    study = CAMPAIGN.load(folder / SETTINGS).study
-    here = (Path(study.output_dir) / study.name).resolve() == folder.resolve()
-    return file if here or campaign_around(file, study) is not None else None
+def is_at_hand(folder: Path, study: Study) -> bool:
+    """Whether `isocompute run` in the current folder goes on with the campaign in a folder."""
+    return CAMPAIGN.holds(folder / SETTINGS) and _base(folder, study) in (folder, Path())
+
+
+def resuming(folder: Path, file: Path | None = None) -> str:
+    """The command that goes on with the campaign in a folder; empty where none does.
+
+    Args:
+        folder: the campaign's folder.
+        file: the study's file as typed; None for the one in the folder.
+    """
+    study, own = study_of(folder), folder / STUDY_COPY
+    base = None if study is None else _base(folder, study)
+    if study is None or base is None or not CAMPAIGN.holds(folder / SETTINGS) or not own.is_file():
+        return ""
+    shown = own if file is None or lies_in_campaign(file, study) else file
+    if is_at_hand(folder, study):
+        return f"isocompute run {quote(str(shown))}"
+    return f"cd {quote(str(base))} && isocompute run {quote(os.path.relpath(shown.resolve(), base))}"
+
+
+def to_go_on(folder: Path | None, file: Path | None = None, budget: str = "") -> str:
+    """How to go on with a study: a command, or words where none does from here.
+
+    Args:
+        folder: the study's folder; None before its first run.
+        file: as for `resuming`.
+        budget: another budget than its own, as typed.
+    """
+    how, when, copy = f"isocompute run {quote(str(file))}", "", file
+    if folder is not None:
+        study, copy = study_of(folder), file or folder / STUDY_COPY
+        moved = study is not None and CAMPAIGN.holds(folder / SETTINGS) and _base(folder, study) is None
+        how = resuming(folder, file) or f"run its study {'there' if moved else 'where it was started'}"
+        if moved and study is not None:
+            how = f"move {folder} back to {Path(study.output_dir) / study.name} where it was started, and {how}"
+        if _controller_in(folder, _places(folder)) is not None:
+            how = how if budget else f"isocompute status {quote(str(folder))} --watch"
+            when = ", when its controller has ended"
+    return f"set budget: {budget} in {quote(str(copy))}, then{when}: {how}" if budget else how
 
 
 def overview(folder: Path) -> Overview | None:
@@ -225,15 +296,17 @@ def overview(folder: Path) -> Overview | None:
         amounts = [getattr(one, budget.unit) for one in counted]
         if any(amount is not None for amount in amounts):
             left = budget.available - sum(amount or 0.0 for amount in amounts)
+    controller = _controller_in(folder, places)
     return Overview(
         study,
         folder,
         statuses,
         kinds,
         left,
-        next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None),
+        controller,
         seconds_left(statuses),
         None if left is None or budget is None or budget.unit != "rollouts" else seconds_for(left, statuses),
+        "" if not taken else _first(taken[-1], statuses, "next start" if controller is None else "controller"),
         *_stage(folder, study, statuses, taken),
     )
 
@@ -252,6 +325,22 @@ def in_the_way(found: Overview) -> IsoComputeError | None:
     except PlanError as error:
         return error
     return None
+
+
+def _controller_in(folder: Path, places: Sequence[Path]) -> Controller | None:
+    """Who controls the study in a folder, or its runs."""
+    return next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None)
+
+
+def _first(last: Decision, statuses: Sequence[RunStatus], who: str) -> str:
+    """What a campaign does before it decides anew."""
+    ended = {one.run_id: one.update_steps or 0 for one in statuses if one.state == "finished"}
+    short = [one for one in last.runs if ended.get(one.run_id, 0) < one.update_steps]
+    trains = listed([f"{one.run_id} to step {one.update_steps:,}" for one in short], 4)
+    paused = listed([one.paused for one in last.pausing], 4)
+    looks = "looks which paused runs go on" if last.pausing else ""
+    parts = [f"trains {trains}" if short else "", looks if short or not looks else f"{looks}: {paused}"]
+    return f"its {who} first {' and then '.join(filter(None, parts))}" if any(parts) else ""
 
 
 def best_so_far(folder: Path, study: Study) -> Plan | None:
@@ -316,6 +405,4 @@ def _stage(
         return f"sweep: {finished} of {counted(total, 'run')} finished", finished == total
     if not taken:
         return "designing the pilot", False
-    paused = [one.paused for one in taken[-1].pausing]
-    first = f"; its next start looks which go on first: {listed(paused, 4)}" if paused else ""
-    return f"pilot, {taken[-1].reason}{first}", False
+    return f"pilot, {taken[-1].reason}", False

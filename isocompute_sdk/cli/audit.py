@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -62,8 +63,25 @@ def audit(
     say(found.summary(terminal().width))
     # Runs of several groups are not planned together.
     if found.next_budget is not None and len(found.groups) == 1:
-        budget = short(found.next_budget)
-        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", f"--budget {budget}")
-        say(f"to see whether another run is worth its cost before spending {budget} rollouts: {asked}")
+        budget = f"{short(found.next_budget)} rollouts"
+        asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", f"--budget {short(found.next_budget)}")
+        if logs is not None and len(logs) == 1 and (own := _of_study(logs[0])) is not None:
+            budget, asked = own
+        say(f"to see whether another run is worth its cost before spending {budget}: {asked}")
     for path in written:
         say(f"wrote {path}")
+
+
+def _of_study(folder: Path) -> tuple[str, str] | None:
+    """The budget of the study that a folder is of and the command that asks about it; twice as much once planned."""
+    from isocompute_sdk.campaigns.overview import has_its_plan, study_of
+    from isocompute_sdk.reporting.wording import budget_option
+
+    study = study_of(folder)
+    if study is None or study.budget is None:
+        return None
+    budget, command = study.budget, f"isocompute next {quote(str(folder))}"
+    if not has_its_plan(folder):
+        return str(budget), command
+    more = budget.with_amount(2 * budget.amount).replace(spent=None)
+    return str(more), f"{command} {budget_option(more)}"

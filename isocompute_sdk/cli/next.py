@@ -16,6 +16,7 @@ import typer
 from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import going_on, print_first_notes, what_next
+from isocompute_sdk.cli.shared.following import say_first
 from isocompute_sdk.cli.shared.new_runs import pooled, rewards, unknown_settings, unreadable_data
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
@@ -113,13 +114,14 @@ def next_runs(
     lines, alone = list[str](), dict[str, Any](choices)
     alone["slots"] = 0
     if study is not None:
-        lines = [*_paused(around), *_study_commands(first, study, paths[0], output, planning)]
+        lines = _study_commands(first, study, paths[0], around, output, planning)
         lines = lines or [f"next: {_training(plan or planner.allocate(budget, **alone), study)}"]
     if output is not None:
         _write(output, found, first, study, paths, lines)
     if json:
         emit_json(found.to_dict())
         return
+    say_first(around)
     say(found.summary())
     if study is not None and plan is not None and not first.runs:
         refused = plan.approval is not None and plan.approval.kind == "do-not" and not planner.fits.no_rise
@@ -141,25 +143,24 @@ def next_runs(
         say(line)
 
 
-def _paused(around: tuple[Study, Path] | None) -> list[str]:
-    """That runs of a campaign pause, of which its next start first sees which go on."""
-    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
-
-    taken = () if around is None else read_decisions(around[1])
-    runs = [one.paused for one in taken[-1].pausing] if taken else []
-    return [f"its next start first looks which paused runs go on: {listed(runs, 4)}"] if runs else []
-
-
 def _study_commands(
-    first: NextRuns, study: Study, path: Path, output: Path | None, planning: BudgetOptions
+    first: NextRuns,
+    study: Study,
+    path: Path,
+    around: tuple[Study, Path] | None,
+    output: Path | None,
+    planning: BudgetOptions,
 ) -> list[str]:
     """What to type to make these runs in a study; without runs nothing, or how to run a study that trains its plan."""
+    from isocompute_sdk.campaigns.overview import lies_in_campaign, to_go_on
+
     if study.designed is not None and (output is None or not first.runs):
         # It makes them itself, by what its file says.
         if others := [option for option in changed_options(planning) if option != "--budget"]:
-            return [f"isocompute run {quote(str(path))} does not know {joined(others)}: change the study first"]
-        raised = planning.budget is not None and planning.amount() != study.budget
-        return [f"next{f', with {planning.budget} as its budget' * raised}: isocompute run {quote(str(path))}"]
+            return [f"isocompute run does not know {joined(others)}: change the study first, {quote(str(path))}"]
+        other = planning.budget or "" if planning.budget is not None and planning.amount() != study.budget else ""
+        folder = path.parent if lies_in_campaign(path, study) else None if around is None else around[1]
+        return [f"next: {to_go_on(folder, path, other)}"]
     if not first.runs:
         return []
     if output is None or output.suffix not in YAML:
@@ -266,7 +267,8 @@ def _budget(planning: BudgetOptions, study: Study | None, paths: Sequence[Path])
 
 def _sources(paths: list[Path], planning: BudgetOptions) -> tuple[list[Path], Study | None, tuple[Study, Path] | None]:
     """What to read, the study whose file that is, and the study around the runs with its folder."""
-    from isocompute_sdk.campaigns.overview import folder_of, study_file
+    from isocompute_sdk.campaigns.campaign import STUDY
+    from isocompute_sdk.campaigns.overview import folder_of, is_at_hand
     from isocompute_sdk.specs import load_study
 
     if len(paths) == 1 and paths[0].suffix in YAML:
@@ -274,8 +276,9 @@ def _sources(paths: list[Path], planning: BudgetOptions) -> tuple[list[Path], St
         folder = folder_of(paths[0], study)
         return paths, study, None if folder is None else (study, folder)
     around = planning.around(paths)
-    file = None if around is None else study_file(around[1])
-    return (paths, None, around) if around is None or file is None else ([file], around[0], around)
+    if around is None or (around[0].designed is None and not is_at_hand(around[1], around[0])):
+        return paths, None, around
+    return [around[1] / STUDY], around[0], around
 
 
 def _fits_of(

@@ -18,7 +18,7 @@ from isocompute_sdk.auditing import audit as conduct_audit
 from isocompute_sdk.auditing.result import AUDIT
 from isocompute_sdk.campaigns import campaign as campaigns
 from isocompute_sdk.campaigns.comparison import COMPARISON, Comparison
-from isocompute_sdk.campaigns.overview import Overview, overview, question, study_file, study_of
+from isocompute_sdk.campaigns.overview import Overview, overview, question, resuming, study_of
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
@@ -127,8 +127,7 @@ class Material:
         """The command that goes on with the campaign; empty while it is controlled, and where none does from here."""
         if self.campaign is None or self.campaign.done or self.campaign.controller is not None:
             return ""
-        file = study_file(self.campaign.folder)
-        return "" if file is None else f"isocompute run {quote(str(file))}"
+        return resuming(self.campaign.folder)
 
     @property
     def flat(self) -> bool:

@@ -168,6 +168,16 @@ class _Look:
         self._next_fit = now + max(SECONDS_BETWEEN_FITS, took / SHARE_FOR_FITS)
 
 
+def say_first(around: tuple[Study, Path] | None) -> None:
+    """Print what the campaign around some runs does before it decides anew; nothing where it decides now."""
+    from isocompute_sdk.campaigns.overview import overview
+    from isocompute_sdk.reporting.wording import sentence
+
+    found = None if around is None else overview(around[1])
+    if found is not None and found.first:
+        say(f"{sentence(found.first)} With the runs so far:")
+
+
 def write_page(
     folder: Path, study: Study, refresh_seconds: int | None = None, *, against: str | None = None
 ) -> tuple[str | None, str]:
@@ -194,13 +204,13 @@ def write_page(
 
 
 def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
-    from isocompute_sdk.campaigns.overview import in_the_way
+    from isocompute_sdk.campaigns.overview import in_the_way, to_go_on
     from isocompute_sdk.planning.pricing import bare
 
     budget = found.study.budget
-    idle = "no controller is running" + ("" if found.done else "; `isocompute run` with its study file resumes it")
+    idle = "no controller is running" + ("" if found.done else f"; to go on: {to_go_on(found.folder)}")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
-    yield f"{found.study.name}: {printable(found.stage)}; {who}"
+    yield f"{found.study.name}: {'; '.join(filter(None, (printable(found.stage), found.first, who)))}"
     if (stop := in_the_way(found)) is not None:
         yield f"its next start stops: {stop.message}"
         yield f"  {stop.shell_hint}"

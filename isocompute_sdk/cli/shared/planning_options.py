@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
+from isocompute_sdk.cli.shared.following import say_first
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.typed import Typed
 from isocompute_sdk.errors import SpecError
@@ -307,6 +308,7 @@ class PlanningOptions(BudgetOptions):
                 "For example --budget 3M, or --for-reward 0.65.",
             )
         planner, amount, choices = self.question(fits, around, budget)
+        say_first(None if self.json else around)
         # Questions decide themselves how much of a budget is spent.
         free = {name: value for name, value in choices.items() if name != "spend"}
         if amount is None:
@@ -335,11 +337,10 @@ class PlanningOptions(BudgetOptions):
                 say(f"deadline {self.deadline}: {left} hours from now{day}")
             self.show(plan)
             if around is not None and plan.continued and not self.json:
-                from isocompute_sdk.campaigns.overview import study_file
+                from isocompute_sdk.campaigns.overview import to_go_on
 
-                file = study_file(around[1])
-                how = "the study where it was started" if file is None else quote(str(file))
-                say(f"isocompute run {how} goes on with the run; a launch script would begin anew")
+                other = "" if self.budget is None or self.amount() == around[0].budget else self.budget
+                say(f"a launch script would begin the run anew; to go on with it: {to_go_on(around[1], budget=other)}")
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:
         """Print an answer; save its plan with --output, draw it with --plot."""

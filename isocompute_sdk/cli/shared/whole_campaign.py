@@ -59,7 +59,7 @@ def run_campaign(
         RecordError: runs were given up or have learned nothing.
     """
     from isocompute_sdk.campaigns.campaign import Campaign
-    from isocompute_sdk.campaigns.overview import campaign_around
+    from isocompute_sdk.campaigns.overview import campaign_around, lies_in_campaign, to_go_on
     from isocompute_sdk.planning.comparing import parse_configuration
 
     if against is not None:
@@ -67,6 +67,11 @@ def run_campaign(
     folder, base = Path(study.output_dir) / study.name, Path.cwd()
     if (settings := campaign_around(file, study)) is not None:
         folder = base = file.parent
+    elif lies_in_campaign(file, study) and folder.resolve() != file.parent.resolve():
+        raise RecordError(
+            f"{file} is the study of the campaign in {file.parent}; from here it would begin another in {folder}",
+            f"To go on: {to_go_on(file.parent)}",
+        )
     if detach:
         background.detach(study.name, folder, (), f"isocompute status {quote(str(folder))} --watch", json=json)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
-from isocompute_sdk.campaigns.overview import in_the_way
+from isocompute_sdk.campaigns.overview import in_the_way, to_go_on
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
@@ -215,6 +215,8 @@ def _going_on(material: Material) -> list[Block]:
         budget, text, command = campaign.study.budget, "The campaign is under way", material.resuming
         if budget is not None and campaign.left is not None and (spent := budget.available - campaign.left):
             text += f"; {bare(spent, budget.unit)} of {budget} are spent"
+        if campaign.first:
+            text += f". {say.sentence(campaign.first)[:-1]}"
         if material.plan is not None:
             text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:
@@ -222,8 +224,8 @@ def _going_on(material: Material) -> list[Block]:
             if stop is not None:
                 why = "" if stop.message in material.problem else f": {stop.message}. {stop.shell_hint}"
                 text, how = f"{text}. Its next start stops{why or ' for the reason above'}", "once the study is changed"
-            text += f". No process controls it; {how}" + ("" if command else ", run its study where it was started")
-        blocks.append(Missing(f"{text}{':' if command else '.'}", command))
+            text += f". No process controls it; {how}: {'' if command else to_go_on(campaign.folder)}"
+        blocks.append(Missing(text.strip() if command else f"{text}.", command))
     return blocks
 
 
@@ -241,7 +243,8 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
             text, command = f"{text}To write the scripts{_of_runs(material.first)}:", material.first
         else:
             # It may choose further runs beside them.
-            text, command = f"{text}The campaign makes such runs itself.", material.resuming
+            makes = "decides again before it makes" if material.campaign.first else "makes"
+            text, command = f"{text}The campaign {makes} such runs itself.", material.resuming
     elif approval.kind == "do-not" and (command := material.going_on):
         text += f"Next, check {say.GOING_ON}{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:

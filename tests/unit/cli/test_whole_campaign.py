@@ -13,6 +13,7 @@ import pytest
 
 from isocompute_sdk import RunSet, api
 from isocompute_sdk.campaigns.campaign import Campaign
+from isocompute_sdk.campaigns.overview import resuming
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
 from isocompute_sdk.errors import FitError
@@ -33,7 +34,19 @@ pilot: {slots: 3, stop_early: false, largest_share: 0.1}
 backend: simulator
 options: {task: easy, task_seed: 1, scale: 20_000}
 """
+LOOKING = STUDY.replace("stop_early: false, largest_share: 0.1", "largest_share: 0.35")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pause_at(words: str) -> None:
+    """Carry out study.yaml of the current folder until a decision says these words."""
+
+    def pause(reason: str) -> None:
+        if words in reason:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Campaign(load_study("study.yaml"), "runs/auto", base=Path.cwd(), on_decision=pause).run()
 
 
 def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
@@ -109,13 +122,75 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
 
 
 def test_a_run_that_pauses_for_a_look_is_not_called_finished(isocompute: Run, tmp_path: Path) -> None:
-    looking = STUDY.replace("stop_early: false, largest_share: 0.1", "largest_share: 0.35")
-    (tmp_path / "study.yaml").write_text(looking)
+    (tmp_path / "study.yaml").write_text(LOOKING)
     said = ok(isocompute("run", "study.yaml")).stderr
     first = next(one for one in read_decisions(tmp_path / "runs" / "auto") if one.looks)
     for run in first.runs:
         assert f"{run.run_id} at step {run.update_steps} of {run.final_steps}," in said
         assert f"{run.run_id} finished" in said
+
+
+def test_what_comes_before_the_next_decision_is_said_alike_on_every_screen(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(LOOKING)
+    folder = Path("runs/auto")
+    pause_at("interim look")
+    last = read_decisions(folder)[-1]
+    trains = [f"{run.run_id} to step {run.update_steps}" for run in last.runs if run.stopped is None]
+    (folder / "decisions" / f"{last.number}-{last.what}.json").rename(tmp_path / "look.json")
+    looks = [run.paused for run in read_decisions(folder)[-1].pausing]
+    assert looks
+    for first in (looks, trains):
+        if first == trains:
+            (tmp_path / "look.json").rename(folder / "decisions" / f"{last.number}-{last.what}.json")
+        page = [one.text for one in build(gather(folder, Asked())).answer.more if isinstance(one, Missing)]
+        asked = (("next", "study.yaml"), ("next", str(folder)), ("allocate", str(folder)), ("status", str(folder)))
+        for text in ("\n".join(page), *(ok(isocompute(*one)).stdout for one in asked)):
+            assert all(one in " ".join(text.split()) for one in first)
+    # Its own budget is asked about, not one by the length of its runs.
+    assert ok(isocompute("audit", str(folder))).stdout.endswith(f": isocompute next {folder}\n")
+
+
+def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_was_moved(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    folder, moved = Path("runs/auto"), Path("elsewhere/auto")
+    pause_at("planned run")
+
+    def twice(*sources: Path, more: tuple[str, ...] = ()) -> str:
+        one, two = (isocompute("next", str(source), *more) for source in sources)
+        assert (one.returncode, one.stdout, one.stderr) == (two.returncode, two.stdout, two.stderr)
+        return " ".join((one.stdout + one.stderr).split())
+
+    command = resuming(folder)
+    assert twice(Path("study.yaml"), folder).endswith(f": {command}")
+    # Its file says the budget.
+    larger = ok(isocompute("next", str(folder), "--budget", "150k")).stdout.splitlines()[-1]
+    assert larger.endswith(f"set budget: 150k in {folder}/study.yaml, then: {command}")
+    assert larger.removeprefix("next: ") in ok(isocompute("allocate", str(folder), "--budget", "150k")).stdout
+    # A smaller budget, which the runs may already cost, is refused alike.
+    less = isocompute("next", str(folder), "--budget", "50k")
+    (tmp_path / "study.yaml").write_text(STUDY.replace("100k", "50k"))
+    assert less.returncode == 1
+    assert isocompute("next", "study.yaml").stderr == less.stderr
+    assert isocompute("run", "study.yaml").stderr.endswith(less.stderr)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    moved.parent.mkdir()
+    folder.rename(moved)
+    said = [twice(moved / "study.yaml", moved, more=more) for more in ((), ("--budget", "150k"))]
+    said += [isocompute("run", str(moved / "study.yaml")).stderr, ok(isocompute("status", str(moved))).stdout]
+    assert all(f"move {moved} back to {folder}" in one for one in said)
+    assert not folder.exists()
+    moved.rename(folder)
+    monkeypatch.chdir(folder)
+    assert resuming(Path()) == f"cd {tmp_path.resolve()} && {command}"
+    monkeypatch.chdir(tmp_path)
+    ok(isocompute(*shlex.split(command)[1:]))
+    assert "move" not in ok(isocompute("status", str(folder))).stdout
 
 
 def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_path: Path) -> None:
