@@ -43,6 +43,7 @@ from isocompute_sdk.specs import Allocation, Budget, ExecutorSpec, RunSpec, Stud
 from isocompute_sdk.specs.run import batch_refusal
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, follow, needs_of
+from isocompute_sdk.training.payload.run_files import differences
 
 Stage = Literal["pilot", "sweep", "fit", "allocate", "train", "compare", "refit"]
 Watch = Callable[[Stage, tuple[store.RunStatus, ...]], None]
@@ -80,6 +81,27 @@ CAMPAIGN = Document(
 def planning_again(plan: Plan, fits: Fits, study: Study, options: Mapping[str, Any]) -> tuple[Planner, dict[str, Any]]:
     """The planner of a campaign's plan, and the arguments of `allocate` with which it makes the plan again."""
     return Planner.for_study(fits, study, plan.throughput), {"n_problems": study.data.n_problems, **options}
+
+
+def edits(earlier: Study, now: Study) -> dict[str, tuple[Any, Any]]:
+    """Every field whose edit lets a campaign decide again, with its old and its new value in JSON form."""
+    old, new = (study.model_dump(mode="json", exclude={"executor", "supervision"}) for study in (earlier, now))
+    return {field: (before, after) for field, before, after in differences(old, new)}
+
+
+def check_edit(
+    earlier: Study, now: Study, backend: Backend, folders: Sequence[Path], where: Path
+) -> dict[str, tuple[Any, Any]]:
+    """Every field of a campaign's study that was edited, with its old and its new value in JSON form.
+
+    Raises:
+        RecordError: an edit that would spoil what was run.
+        PlanError: a budget that `refuse_less` refuses.
+    """
+    changes = study_changes(earlier, now, backend, folders, where)
+    if any(map(store.has_begun, folders)):
+        refuse_less(earlier.budget, now.budget)
+    return changes
 
 
 def refuse_less(earlier: Budget | None, now: Budget | None) -> None:
@@ -393,12 +415,10 @@ class Campaign:
         if before == after:
             return
         folders = sorted(path.parent for path in self.study_folder.glob(f"*/{store.SPEC_FILE}"))
-        changes = study_changes(earlier.study, self.study, self._backend(), folders, self.root)
-        if any(map(store.has_begun, folders)):
-            refuse_less(earlier.study.budget, self.study.budget)
+        changes = check_edit(earlier.study, self.study, self._backend(), folders, self.root)
         if self.on_edit is not None and changes:
             self.on_edit(changes)
-        sections = {field.partition(".")[0] for field in changes} - {"executor", "supervision"}
+        sections = {field.partition(".")[0] for field in edits(earlier.study, self.study)}
         designed = self.designed
         if sections:
             stale = (PLAN, COMPARISON, REFIT) if sections <= {"budget", "throughput"} and designed is None else RESULTS

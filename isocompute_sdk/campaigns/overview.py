@@ -17,11 +17,13 @@ from isocompute_sdk.campaigns.campaign import (
     SETTINGS,
     Campaign,
     CampaignSettings,
+    check_edit,
+    edits,
     refuse_less,
 )
 from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
 from isocompute_sdk.campaigns.carrying_out import records_of
-from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of
+from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of, describe
 from isocompute_sdk.campaigns.pilot_rounds import Decision, read_decisions
 from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
 from isocompute_sdk.errors import IsoComputeError, PlanError, RecordError
@@ -31,7 +33,7 @@ from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
-from isocompute_sdk.specs import Allocation, Budget, Study
+from isocompute_sdk.specs import Allocation, Budget, Study, load_study
 from isocompute_sdk.timing.spending import seconds_for, seconds_left
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import follow
@@ -128,11 +130,14 @@ def study_of(folder: Path) -> Study | None:
     """The study that a folder is the campaign or the study folder of; None if it is neither.
 
     Raises:
-        IsoComputeError: the record of a campaign is damaged.
+        IsoComputeError: the record of a campaign is damaged, or its study.yaml is no study.
     """
     # Another program may write a file of this name, but no decisions beside it.
     if CAMPAIGN.holds(folder / SETTINGS) or ((folder / SETTINGS).exists() and read_decisions(folder)):
-        return CAMPAIGN.load(folder / SETTINGS).study
+        saved, copy = CAMPAIGN.load(folder / SETTINGS).study, folder / STUDY_COPY
+        # Its next start takes what was edited there.
+        now = load_study(copy) if copy.is_file() and not copy.is_symlink() else saved
+        return now if now.name == saved.name else saved
     return STUDY.load(folder / STUDY_FILE) if STUDY.holds(folder / STUDY_FILE) else None
 
 
@@ -162,7 +167,7 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
             and its plan was trained.
     """
     saved = CAMPAIGN.load(folder / SETTINGS) if CAMPAIGN.holds(folder / SETTINGS) else None
-    own, trained = study.budget, study.budget if saved is None else saved.study.budget
+    own = study.budget
     asked = own if budget is None else budget if own is None else budget.in_place_of(own)
     if asked is None:
         raise PlanError(f"study {study.name!r} has no budget", "Add budget: to the study, or give one: --budget 3M.")
@@ -173,7 +178,7 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
     campaign = _campaign_in(folder, study.replace(budget=asked))
     runs, designed = campaign.study_runs, campaign.designed
     taken = () if designed is None else designed.decisions()
-    if asked == trained and has_its_plan(folder):
+    if has_its_plan(folder) and saved is not None and not edits(saved.study, study.replace(budget=asked)):
         how = (
             "is done: its plan has been trained"
             if (folder / REFIT).exists()
@@ -264,7 +269,10 @@ def to_go_on(folder: Path | None, file: Path | None = None, budget: str = "") ->
     if folder is not None:
         study, copy = study_of(folder), file or folder / STUDY_COPY
         moved = study is not None and CAMPAIGN.holds(folder / SETTINGS) and _base(folder, study) is None
-        how = resuming(folder, file) or f"run its study {'there' if moved else 'where it was started'}"
+        how = (
+            resuming(folder, file)
+            or f"isocompute run with its study file {'there' if moved else 'where it was started'}"
+        )
         if moved and study is not None:
             how = f"move {folder} back to {Path(study.output_dir) / study.name} where it was started, and {how}"
         if _controller_in(folder, _places(folder)) is not None:
@@ -296,7 +304,8 @@ def overview(folder: Path) -> Overview | None:
         amounts = [getattr(one, budget.unit) for one in counted]
         if any(amount is not None for amount in amounts):
             left = budget.available - sum(amount or 0.0 for amount in amounts)
-    controller = _controller_in(folder, places)
+    controller, changes = _controller_in(folder, places), edited(folder, study)
+    stage, done = _stage(folder, study, statuses, taken)
     return Overview(
         study,
         folder,
@@ -307,7 +316,8 @@ def overview(folder: Path) -> Overview | None:
         seconds_left(statuses),
         None if left is None or budget is None or budget.unit != "rollouts" else seconds_for(left, statuses),
         "" if not taken else _first(taken[-1], statuses, "next start" if controller is None else "controller"),
-        *_stage(folder, study, statuses, taken),
+        f"{stage}; {changes}" if changes else stage,
+        done and not changes,
     )
 
 
@@ -343,9 +353,25 @@ def _first(last: Decision, statuses: Sequence[RunStatus], who: str) -> str:
     return f"its {who} first {' and then '.join(filter(None, parts))}" if any(parts) else ""
 
 
+def edited(folder: Path, study: Study) -> str:
+    """What was edited in a campaign's study since its last start, so that it decides again; empty if nothing was."""
+    if not CAMPAIGN.holds(folder / SETTINGS):
+        return ""
+    earlier = CAMPAIGN.load(folder / SETTINGS).study
+    changes = "; ".join(describe(field, *values) for field, values in edits(earlier, study).items())
+    if not changes:
+        return ""
+    try:
+        check_edit(earlier, study, registry.load(earlier.backend), _places(folder), folder)
+    except IsoComputeError:
+        changes += ", which the next one refuses: restore it"
+    return f"its study was edited since its last start: {changes}"
+
+
 def best_so_far(folder: Path, study: Study) -> Plan | None:
     """The plan, else the one that its next start would make of what was measured; None of too little."""
-    if (folder / PLAN).exists() and not (folder / REFIT).exists():
+    changed = bool(edited(folder, study))
+    if (folder / PLAN).exists() and not (folder / REFIT).exists() and not changed:
         plan = Plan.load(folder / PLAN)
         return None if plan.fits is not None and plan.fits.no_rise else plan
     saved = next((Fits.load(folder / name) for name in (REFIT, FITS) if (folder / name).exists()), None)
@@ -353,7 +379,7 @@ def best_so_far(folder: Path, study: Study) -> Plan | None:
         fits = _fitted(folder, study) if saved is None else saved
         if fits.surface is None or fits.largest_compute is None:
             return None
-        if study.budget is None or (folder / REFIT).exists():
+        if study.budget is None or ((folder / REFIT).exists() and not changed):
             planner = Planner.for_study(fits, study)
             return planner.allocate(fits.largest_compute, n_problems=study.data.n_problems, slots=0)
         asked = question(study, folder, fits)

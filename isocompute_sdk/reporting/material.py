@@ -18,7 +18,7 @@ from isocompute_sdk.auditing import audit as conduct_audit
 from isocompute_sdk.auditing.result import AUDIT
 from isocompute_sdk.campaigns import campaign as campaigns
 from isocompute_sdk.campaigns.comparison import COMPARISON, Comparison
-from isocompute_sdk.campaigns.overview import Overview, overview, question, resuming, study_of
+from isocompute_sdk.campaigns.overview import Overview, edited, overview, question, resuming, study_of
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
@@ -128,6 +128,15 @@ class Material:
         if self.campaign is None or self.campaign.done or self.campaign.controller is not None:
             return ""
         return resuming(self.campaign.folder)
+
+    @property
+    def spent_since(self) -> float:
+        """What a campaign has spent on the plan that it trains, in the unit of its budget; 0 of other plans."""
+        campaign, plan = self.campaign, self.plan
+        if campaign is None or plan is None or self.comparison is not None or self.asked.budget is not None:
+            return 0.0
+        since = 0.0 if campaign.left is None else plan.whole_budget.available - campaign.left
+        return since if since > 1e-6 * plan.budget.amount else 0.0
 
     @property
     def flat(self) -> bool:
@@ -446,8 +455,8 @@ def _fit(runs: RunSet, asked: Asked) -> Fits | FitsSet:
 
 def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
     """A campaign's folder, as far as it is."""
-    settings = campaigns.CAMPAIGN.load(folder / campaigns.SETTINGS)
-    study = settings.study
+    settings, study = campaigns.CAMPAIGN.load(folder / campaigns.SETTINGS), study_of(folder)
+    assert study is not None, "of a campaign"
     folders = _own_folders(folder)
     try:
         runs = store.read_journals(folder) if folders else None
@@ -459,7 +468,7 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
         found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
     if (folder / campaigns.REFIT).exists():
         found = replace(found, refit=Fits.load(folder / campaigns.REFIT))
-    if asked.budget is not None or not (folder / campaigns.PLAN).exists():
+    if asked.budget is not None or not (folder / campaigns.PLAN).exists() or edited(folder, study):
         fitting = {"metric": settings.metric, "eval_set": settings.eval_set, **settings.fit, **asked.fit}
         fits = Fits.load(folder / campaigns.FITS) if (folder / campaigns.FITS).exists() else None
         told = "" if fits else "The campaign fits the runs when they have ended."

@@ -53,7 +53,7 @@ def _subtitle(material: Material) -> str:
     parts = [f"model {model}" if model else "", f"metric {material.metric}"]
     if plan is not None and not material.assumed_budget:
         budget = plan.whole_budget if material.comparison is None else plan.budget.replace(spent=None)
-        parts.append(f"budget {budget}")
+        parts.append(f"budget {budget}{' when planned' if material.spent_since else ''}")
     if material.runs is not None:
         parts.append(counted(len(material.runs.run_ids), "run"))
     return ", ".join(part for part in parts if part)

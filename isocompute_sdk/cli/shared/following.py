@@ -218,7 +218,7 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
         equal = f" (about equal: {', '.join(map(str, best.about_equal))})" if best.about_equal else ""
         reward = "" if best.predicted_reward is None else f", predicted {best.metric} {best.predicted_reward:.3f}"
         # Of a finished campaign the measured reward stands above.
-        ahead = "" if found.done else f"{reward} at {best.rollouts:,} rollouts"
+        ahead = f"{'' if found.done else reward} at {best.rollouts:,} rollouts"
         yield f"predicted best so far: n = {best.group_size}{equal}{ahead}"
     spent = [f"{kind} {amounts(one, budget)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
     if spent:

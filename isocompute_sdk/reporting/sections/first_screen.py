@@ -215,6 +215,8 @@ def _going_on(material: Material) -> list[Block]:
         budget, text, command = campaign.study.budget, "The campaign is under way", material.resuming
         if budget is not None and campaign.left is not None and (spent := budget.available - campaign.left):
             text += f"; {bare(spent, budget.unit)} of {budget} are spent"
+            if since := material.spent_since:
+                text += f", {bare(since, budget.unit)} of that since the plan was made"
         if campaign.first:
             text += f". {say.sentence(campaign.first)[:-1]}"
         if material.plan is not None:
@@ -278,8 +280,9 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     else:
         evaluations += " included"
     left = " left" if plan.budget.spent or plan.continued else ""
+    left += " when it was made" if left and material.spent_since else ""
     whole = say.amount(plan.budget.committed + plan.continued, unit)
-    spent = f" ({whole} spent{taken_over(plan)})" if plan.continued else ""
+    spent = f" ({whole} spent{' by then' if material.spent_since else ''}{taken_over(plan)})" if plan.continued else ""
     share = f"{to_pay(plan)}{left}{spent}"
     share = "" if material.assumed_budget else share
     part, until, other, costs = plan.approved_costs, "", "", plan.costs
