@@ -78,6 +78,11 @@ CAMPAIGN = Document(
 )
 
 
+def planning_again(plan: Plan, fits: Fits, study: Study, options: Mapping[str, Any]) -> tuple[Planner, dict[str, Any]]:
+    """The planner of a campaign's plan, and the arguments of `allocate` with which it makes the plan again."""
+    return Planner.for_study(fits, study, plan.throughput), {"n_problems": study.data.n_problems, **options}
+
+
 def edits(earlier: Study, now: Study) -> dict[str, tuple[Any, Any]]:
     """Every field whose edit lets a campaign decide again, with its old and its new value in JSON form."""
     old, new = (study.model_dump(mode="json", exclude={"executor", "supervision"}) for study in (earlier, now))
@@ -214,14 +219,14 @@ class Campaign:
             return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
 
     def judge(self, today: Configuration) -> PlanComparison:
-        """The plan judged against what is run today, such as `"n=16,bp=128"`, by the fit of the pilot.
+        """The plan judged against what is run today, such as `"n=16,bp=128"`, with what was left when it was planned.
 
         Raises:
-            PlanError: a configuration that the fit cannot predict.
+            PlanError: a configuration that the fit of the pilot cannot predict.
         """
-        plan, planner = self.allocate(), self._planner(self.fit())
-        paid = float((plan.budget.spent or {}).get("pilot", 0.0))
-        return planner.compare(today, plan.whole_budget, plan=plan, pilot_cost=paid)
+        plan = self.allocate()
+        planner, options = planning_again(plan, self.fit(), self.study, self.plan_options)
+        return planner.compare(today, plan=plan, **options)
 
     def status(self) -> tuple[store.RunStatus, ...]:
         """How far every run of the sweep, and the planned run once there is a plan, has got."""

@@ -190,18 +190,17 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
             f"To plan more, raise the study's budget, or give a larger one (--budget C).{goes_on}",
         )
     speed = runs.throughput(study.expand() if designed is None else designed.runs(taken))
-    if speed is not None:
-        fits = runs.as_fitted(fits)
     planner = Planner.for_study(fits, study, **{"throughput": speed, **given})
-    if designed is None:
-        return Question(planner, _less_plan(asked, folder), {"n_problems": study.data.n_problems, **kept})
+    options = {"n_problems": study.data.n_problems, **kept, **({} if designed is None else {"slots": designed.slots})}
     if says_all:
         # Who says what was spent says all of it.
-        return Question(planner, asked, {"n_problems": study.data.n_problems, **kept, "slots": designed.slots})
+        return Question(planner, asked, options)
+    if designed is None:
+        return Question(planner, _less_plan(asked, folder), options)
     left = designed.left(taken)
     if own is None or asked.deadline_hours != own.deadline_hours:
         left = left.replace(deadline_hours=asked.deadline_hours)
-    return Question(planner, left, {**designed.asked(planner.fits), **kept, "slots": designed.slots})
+    return Question(planner, left, {**designed.asked(planner.fits), **options})
 
 
 def has_its_plan(folder: Path) -> bool:
@@ -320,6 +319,22 @@ def overview(folder: Path) -> Overview | None:
     )
 
 
+def in_the_way(found: Overview) -> IsoComputeError | None:
+    """What stops the next start of a campaign before its next decision; None if nothing that is known does."""
+    if found.study.designed is None or found.done or found.controller is not None or (found.folder / PLAN).exists():
+        return None
+    try:
+        campaign = _campaign_in(found.folder, found.study)
+        designed = campaign.designed
+        taken = () if designed is None else designed.decisions()
+        if designed is not None and taken:
+            campaign.study_runs.throughput(designed.runs(taken))
+            designed.left(taken)
+    except PlanError as error:
+        return error
+    return None
+
+
 def _controller_in(folder: Path, places: Sequence[Path]) -> Controller | None:
     """Who controls the study in a folder, or its runs."""
     return next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None)
@@ -377,7 +392,7 @@ def _fitted(folder: Path, study: Study) -> Fits:
     runs, specs = _runs_of(study), {place: store.read_spec(place) for place in store.find_runs(folder)}
     own = [place for place, spec in specs.items() if spec is not None and spec.recipe == study.recipe]
     found = [records for records in (records_of(runs.backend, place) for place in own) if records is not None]
-    return runs.fit(runs.leading(found[0].concat(*found[1:]) if found else RunSet.from_columns({})))
+    return runs.fit(found[0].concat(*found[1:]) if found else RunSet.from_columns({}))
 
 
 def _runs_of(study: Study) -> StudyRuns:

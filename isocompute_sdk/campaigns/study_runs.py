@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from isocompute_sdk import api
-from isocompute_sdk.errors import IsoComputeError, PlanError
-from isocompute_sdk.fitting.fits import Fits, FitsSet
+from isocompute_sdk.errors import FitError, IsoComputeError, PlanError
+from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.asked import with_leading
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import RunSpec, Study, Throughput
@@ -46,6 +45,10 @@ MAX_SLOWER = 2.0
 """Time that updates may take over the time that a stated speed says; responses that grow take longer too."""
 
 
+SPEED = ("step_overhead_seconds", "latency_floor_seconds", "rollouts_per_second", "startup_seconds", "gpus")
+"""Parts of a throughput that are measured together; what a study states besides, such as a price, stays."""
+
+
 @dataclass(frozen=True)
 class StudyRuns:
     """The runs of one study."""
@@ -68,16 +71,9 @@ class StudyRuns:
         return [run for run in runs if not store.read_abandoned(self.place(run))]
 
     def records(self, runs: Sequence[RunSpec]) -> RunSet:
-        """All measurements of these runs, with the leading metric chosen."""
-        return self.leading(self._read(runs))
-
-    def _read(self, runs: Sequence[RunSpec]) -> RunSet:
+        """All that these runs have logged: their measurements, and the seconds and lengths of their updates."""
         first, *others = (self.backend.read_records(self.place(run)) for run in runs)
         return first.concat(*others)
-
-    def leading(self, records: RunSet) -> RunSet:
-        """These measurements with the leading metric chosen."""
-        return with_leading(records, self.metric, self.eval_set)
 
     def fit(self, records: RunSet) -> Fits:
         """A fit of these measurements; all follow the study's recipe."""
@@ -86,51 +82,80 @@ class StudyRuns:
         pooled: dict[str, Any] = {} if swept else {"pool": ("learning_rate",)}
         return api.fit(records, self.metric, self.eval_set, **{**pooled, **self.fit_options})
 
-    def as_fitted(self, fits: Fits | FitsSet) -> Fits:
-        """Fits with the measurements that campaigns fit alone: others would say other lengths of responses."""
-        first = fits.first if isinstance(fits, FitsSet) else fits
-        return first if first.table is None else replace(first, runs=self.leading(first.table).to_dict())
-
     def planner(self, fits: Fits, runs: Sequence[RunSpec]) -> Planner:
         """The planner of the study, with the speed of these runs where the study needs one."""
         return Planner.for_study(fits, self.study, self.throughput(runs))
 
     def throughput(self, runs: Sequence[RunSpec]) -> Throughput | None:
-        """The study's throughput; for a budget in time without one, measured from the logs of these runs.
+        """The study's throughput; for a budget in time the speed that it does not state is that of these runs.
 
         Raises:
-            PlanError: it has to be measured, and none of the runs has begun.
+            PlanError: these runs were far slower than stated, or do not tell the speed that the study leaves out.
         """
-        study = self.study
+        study, stated = self.study, self.study.throughput
         if study.budget is None or not study.budget.timed:
-            return study.throughput
+            return stated
         begun = [run for run in self.kept(runs) if store.has_begun(self.place(run))]
-        if study.throughput is not None:
-            self._refuse_wrong_speed(study.throughput, begun)
-            return study.throughput
+        if stated is not None and stated.rollouts_per_second is not None:
+            self._refuse_wrong_speed(stated, begun)
+            return stated
         if not begun:
             raise PlanError(
                 f"a budget of {study.budget} needs the speed of the machines, and nothing has run yet",
                 "Add throughput: to the study (isocompute run --probe measures it).",
             )
-        return Throughput.measure(self._read(begun), gpus=max(study.hardware.gpu_counts))
+        try:
+            return self._measured(begun)
+        except FitError as error:
+            raise PlanError(error.message, self._to_write(begun)) from None
+
+    def _measured(self, runs: Sequence[RunSpec]) -> Throughput:
+        """The speed that these runs logged, with what the study states besides."""
+        stated = self.study.throughput
+        kept = {} if stated is None else {name: getattr(stated, name) for name in stated.model_fields_set}
+        measured = Throughput.measure(self.records(runs), gpus=max(self.study.hardware.gpu_counts))
+        return measured.replace(**{name: kept[name] for name in kept if name not in (*SPEED, "measured")})
 
     def _refuse_wrong_speed(self, stated: Throughput, runs: Sequence[RunSpec]) -> None:
         """Raise where updates took far longer than the stated speed says: a plan would cost as much more."""
         taken = expected = 0.0
         for run in runs:
-            status = follow(self.backend, self.place(run)).status()
-            hours = spending([status.folder]).training_hours
-            if hours and status.step:
-                taken += hours
-                expected += stated.wall_hours(run.rollouts_per_batch, status.step)
+            steps, hours = self._updates(run)
+            taken += hours
+            expected += stated.wall_hours(run.rollouts_per_batch, steps) if hours else 0.0
         if taken > MAX_SLOWER * expected:
             raise PlanError(
                 f"the updates so far took {taken:.3g} hours, {taken / expected:.1f} times as long as the study's "
                 "throughput says: its plan would cost as much more",
-                "Correct throughput: in the study (isocompute run --probe measures it), or leave it out to plan with "
-                "the speed of the runs; then start again.",
+                self._to_write(runs),
             )
+
+    def _updates(self, run: RunSpec) -> tuple[int, float]:
+        """Updates of a run, and the hours that they took; (0, 0.0) if unknown."""
+        status = follow(self.backend, self.place(run)).status()
+        hours = spending([status.folder]).training_hours
+        return (status.step, hours) if hours and status.step else (0, 0.0)
+
+    def _to_write(self, runs: Sequence[RunSpec]) -> str:
+        """What to write into the study so that it has the speed of these runs: measured, else a safe one."""
+        try:
+            found, how = self._measured(runs), "Write the speed of these runs into the study"
+        except FitError:
+            updates = [(run.rollouts_per_batch, *self._updates(run)) for run in runs]
+            slowest = max((3600 * hours / steps for _, steps, hours in updates if steps), default=0.0)
+            if not slowest:
+                return "Add throughput: to the study (isocompute run --probe measures it), and start again."
+            # Twice the slowest update at their largest batch.
+            rate = max(batch for batch, *_ in updates) / slowest
+            how = "These batches do not show how seconds grow. Write a speed into the study that is rather too low"
+            found = (self.study.throughput or Throughput()).replace(
+                step_overhead_seconds=slowest, rollouts_per_second=rate, gpus=max(self.study.hardware.gpu_counts)
+            )
+        names = [*SPEED, *(self.study.throughput.model_fields_set if self.study.throughput is not None else ())]
+        values = {name: getattr(found, name) for name in dict.fromkeys(names) if name != "measured"}
+        written = {name: f"{value:.3g}" if value < 100 else f"{value:.0f}" for name, value in values.items() if value}
+        text = ", ".join(f"{name}: {value}" for name, value in written.items())
+        return f"{how}, and start again: throughput: {{{text}}}"
 
     def cost(self, run: RunSpec) -> float:
         """What a run has cost, in the unit of the study's budget; 0 if nothing tells. Rollouts without a budget."""

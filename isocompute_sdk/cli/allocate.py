@@ -42,7 +42,6 @@ def allocate(
         isocompute allocate fits.json --budget 3M --compare n=2,bp=32 --reference n=16,bp=32 --equal steps
     """
     around = planning.around(source)
-    fitting = fitting if around is None else fitting.of_study()
     with under_way(around):
         fits = fitting.fits_of(source, max_rollouts_per_batch=planning.max_rollouts_per_batch)
     planning.answer(fits, around)

@@ -17,7 +17,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import aligned, emit_json, say
 from isocompute_sdk.cli.shared.planning_options import SpeedOptions, of_option
-from isocompute_sdk.cli.shared.reading_options import ReadingOptions
+from isocompute_sdk.cli.shared.reading_options import ReadingOptions, as_study
 from isocompute_sdk.cli.shared.typed import filled
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.phrases import counted, multiple, or_unknown, printable, short
@@ -178,7 +178,8 @@ def _read(
         # Its surface is that of its fit, without the checks of a sweep.
         return runs, None, None
     try:
-        return runs, api.fit(runs, reading.metric, eval_set, bounds=bounds, rng=seed, pool=pool), None
+        pool, where = as_study(logs, pool, eval_set)
+        return runs, api.fit(runs, reading.metric, where, bounds=bounds, rng=seed, pool=pool), None
     except (FitError, RecordError) as error:
         return runs, None, error
 

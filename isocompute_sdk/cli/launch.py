@@ -150,11 +150,11 @@ def launch(
         say(f"wrote {save_plan}")
     say(f"wrote {script}" + (f"; the old {script} is now {kept}" if kept is not None else ""))
     beside = ", in the folder of your data and reward file" * (absent is not None)
-    for line in [*missing, *_next(chosen, f"{beside}: bash {quote(str(script))}", output_dir)]:
+    for line in [*missing, *_next(chosen, f"{beside}: bash {quote(str(script))}", output_dir, train_data)]:
         say(line)
 
 
-def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
+def _next(plan: Plan, start: str, output_dir: str, train_data: str) -> Iterator[str]:
     """What to type to start the script, which needs its files; and at its check or the end of what is approved."""
     from isocompute_sdk.reporting.wording import bounds_words, runs_behind
 
@@ -173,7 +173,7 @@ def _next(plan: Plan, start: str, output_dir: str) -> Iterator[str]:
             f"isocompute forecast{source}",
             quote(output_dir),
             *bounds_words(plan.fits),
-            *(f"--pool {name}" for name in (pooled(plan.fits, [plan.learning_rate]) if beside else ())),
+            *(f"--pool {name}" for name in (pooled(plan.fits, [plan.learning_rate], train_data) if beside else ())),
             *(rewards(plan) if beside else ()),
             f"--remaining {remaining}",
         ]

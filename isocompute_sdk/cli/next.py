@@ -175,15 +175,12 @@ def _study_commands(
     planning: BudgetOptions,
 ) -> list[str]:
     """What to type to make these runs in a study; without runs nothing, or how to run a study that trains its plan."""
-    from isocompute_sdk.campaigns.overview import lies_in_campaign, to_go_on
+    from isocompute_sdk.campaigns.overview import lies_in_campaign
 
     if study.designed is not None and (output is None or not first.runs):
         # It makes them itself, by what its file says.
-        if others := [option for option in changed_options(planning) if option != "--budget"]:
-            return [f"isocompute run does not know {joined(others)}: change the study first, {quote(str(path))}"]
-        other = planning.budget or "" if planning.budget is not None and planning.amount() != study.budget else ""
         folder = path.parent if lies_in_campaign(path, study) else None if around is None else around[1]
-        return [f"next: {to_go_on(folder, path, other)}"]
+        return [planning.to_go_on(study, folder, path)]
     if not first.runs:
         return []
     if output is None or output.suffix not in YAML:
@@ -311,7 +308,7 @@ def _fits_of(
 ) -> Fits | FitsSet | None:
     """Fits of the runs so far, those of a study included; None without any."""
     if around is not None:
-        return fitting.of_study().fit([around[1]])
+        return fitting.fit([around[1]])
     if not paths and fitting.map is None:
         return None
     return fitting.fits_of(paths or None, max_rollouts_per_batch=planning.max_rollouts_per_batch)

@@ -204,13 +204,14 @@ def _run_sweep(
         following.say_spending(folders)
         print_notes(note for note in notes if note.severity != "info")
         say(following.write_page(folder, loaded)[1])
+    fit = f"isocompute fit {quote(str(folder))}"
     if given_up or idle:
         parts = [note.message for note in given_up_notes(given_up, len(runs))]
         parts += [f"{len(idle)} of {counted(len(runs), 'run')} have learned nothing: {', '.join(idle)}"] * bool(idle)
-        retry = f"Run the command again to retry them, or go on without them: {_fit(folder, runs)}"
+        retry = f"Run the command again to retry them, or go on without them: {fit}"
         raise RecordError("; ".join(parts), CHECK_REWARD if idle else retry)
     if not json:
-        say(f"next: {_fit(folder, runs)}")
+        say(f"next: {fit}")
 
 
 def _chosen(every: Sequence[RunSpec], only: Sequence[str] | None, study: Path) -> list[RunSpec]:
@@ -257,12 +258,3 @@ def _slots(slots: Slots) -> str:
         return f"up to {counted(slots.count, 'run')} at a time on the CPU"
     names = ", ".join(gpu.token for gpu in slots.gpus)
     return f"{counted(slots.count, 'slot')} of {counted(slots.gpus_each, 'GPU')}; visible GPUs: {names}"
-
-
-def _fit(folder: Path, runs: Sequence[RunSpec]) -> str:
-    """The command that fits the runs; it pools learning rates set by batch where few batches show the rule."""
-    from isocompute_sdk.records.comparable import BATCHES_FOR_A_RULE
-
-    few = len({run.rollouts_per_batch for run in runs}) < BATCHES_FOR_A_RULE
-    pooled = " --pool learning_rate" if few and len({run.learning_rate for run in runs}) > 1 else ""
-    return f"isocompute fit {quote(str(folder))} --eval-set validation{pooled}"

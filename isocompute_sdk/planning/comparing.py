@@ -245,7 +245,6 @@ def compare(
     equal: Equal | None = None,
     reference: Configuration | None = None,
     plan: Plan | None = None,
-    pilot_cost: float = 0.0,
 ) -> PlanComparison:
     """A plan for `plans.like`, or a reference, compared with a configuration; arguments of `Planner.compare`."""
     n, problems, steps = parse_configuration(configuration, equal)
@@ -261,8 +260,6 @@ def compare(
     plan = with_reward(plan)
     fits = plan.fits or plans.basis.fits
     pricing = replace(plans.basis.pricing(budget, plans.request.evaluation_share), throughput=plan.throughput)
-    if pilot_cost:
-        pricing = replace(pricing, budget=budget.with_amount(budget.amount + pilot_cost))
     if equal != "batch" and (unknown := pricing.refusal(n * (problems or plan.problems_per_batch))) is not None:
         raise PlanError(unknown, MORE_BATCHES)
     asked, shared = problems, equal or ("budget" if steps is None else "nothing")
@@ -270,7 +267,7 @@ def compare(
         problems, steps = _sized(n, problems, plan, pricing, equal)
     same = (n, problems) == (plan.group_size, plan.problems_per_batch)
     if steps is None:
-        steps = plan.update_steps if same and not pilot_cost else pricing.affordable_steps(n * problems)[0]
+        steps = plan.update_steps if same else pricing.affordable_steps(n * problems)[0]
     if steps < 1:
         batch = f"n * B_p = {n * problems} rollouts at equal {shared}"
         raise PlanError(f"{pricing.budget} does not pay for one step of {batch}", "Raise the budget.")

@@ -135,12 +135,11 @@ class Planner(Basis):
     def compare(
         self,
         configuration: Configuration,
-        budget: Budget | float | str,
+        budget: Budget | float | str | None = None,
         *,
         equal: Equal | None = None,
         reference: Configuration | None = None,
         plan: Plan | None = None,
-        pilot_cost: float = 0.0,
         level: float = 0.8,
         **options: Unpack[Options],
     ) -> PlanComparison:
@@ -150,24 +149,26 @@ class Planner(Basis):
             configuration: (n, B_p), which gets all steps that the budget buys, or (n, B_p, M); also a mapping, text
                 such as `"n=16,bp=32"` or an `Allocation`. An n that was not run is predicted by the prior of the
                 surface.
-            budget: as of `allocate`; that of the plan.
+            budget: as of `allocate`. None: that of `plan`, of which the configuration gets what was left for the plan.
             equal: what the configuration has in common with the plan instead of the budget: `rollouts` (C), `steps` (M;
                 at equal B_p the same epochs), `time` (wall-clock hours; needs a throughput), or `batch` (B = n B_p and
                 M; its B_p follows). All of them are in the answer's `at_equal`.
             reference: another configuration to compare with, in place of the best plan.
             plan: a plan of this planner for the same budget, in place of the best plan.
-            pilot_cost: what a pilot cost that only the plan needs, in the budget's unit: the configuration gets it as
-                well.
             level: coverage of the intervals, which are paired.
             **options: as of `allocate`.
 
         Raises:
             PlanError: fits without rewards, or a configuration that they cannot predict.
         """
+        if budget is None:
+            if plan is None:
+                raise PlanError("no budget, and no plan to take it from", "Add --budget (budget=).")
+            budget = plan.whole_budget
         plans = PlansByBudget.of(self, budget, level, options)
         if plan is None and reference is None:
             plan = self.allocate(budget, **options)
-        return compare(plans, configuration, equal=equal, reference=reference, plan=plan, pilot_cost=pilot_cost)
+        return compare(plans, configuration, equal=equal, reference=reference, plan=plan)
 
     def next_runs(
         self,

@@ -34,11 +34,6 @@ def unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
     return name, [Note("metric-chosen", "info", message, {"metric": name, "eval_set": where})]
 
 
-def with_leading(runs: RunSet, metric: str, eval_set: str | None) -> RunSet:
-    """The evaluations of a reward and of the best@k beside it, on one evaluation set; None for all sets."""
-    return runs.filter(metric=(metric, *LEADING), **({} if eval_set is None else {"eval_set": eval_set}))
-
-
 def best_beside(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, tuple[str, RunSeries]]:
     """Name and series of best@k by run, of runs that log it beside avg@k on the same evaluation set.
 

@@ -479,6 +479,5 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
         problem = so_far.problem and f"{told} {so_far.problem}".strip()
         return replace(so_far, folders=folders, campaign=found.campaign, refit=found.refit, problem=problem)
     fits, plan = Fits.load(folder / campaigns.FITS), Plan.load(folder / campaigns.PLAN)
-    planner = Planner.for_study(fits, study, plan.throughput)
-    options: dict[str, Any] = {"n_problems": study.data.n_problems, **settings.plan, **asked.options}
+    planner, options = campaigns.planning_again(plan, fits, study, {**settings.plan, **asked.options})
     return replace(found, fits=fits, plan=plan, planner=planner, options=options)

@@ -272,7 +272,8 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         backend = "" if plan.backend is None else f" --backend {plan.backend}"
         train = f"isocompute launch {quote(str(saved))}{backend}{model_option(plan.model)}{gpus}"
     if plan.approval is None or plan.approval.kind != "do-not":
-        return [f"next: {train}", *going_on("or", plan, typed)]
+        launched = f"or anew, outside the campaign: {train}" if typed.campaign else f"next: {train}"
+        return [*filter(None, [typed.campaign]), launched, *going_on("or", plan, typed)]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []
@@ -285,7 +286,8 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
             f"next, to test the reward and how hard the problems are for the model: {reward_test(plan)}",
             f"then, with the log of a run whose reward rises: {typed.asking('allocate', 'NEW_RUN')}",
         ]
-    return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {train}"]
+    anyway = typed.campaign.removeprefix("next: ") or train
+    return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {anyway}"]
 
 
 def going_on(lead: str, plan: Plan, typed: Typed) -> list[str]:

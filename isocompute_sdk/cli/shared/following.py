@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import math
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.health.alerts import Alert
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.run_folders.store import BestCheckpoint, RunStatus
-    from isocompute_sdk.specs import Study
+    from isocompute_sdk.specs import Budget, Study
 
 PLANNED = ("group_size", "about_equal", "rollouts", "predicted_reward", "metric")
 """What programs are told of the best n so far."""
@@ -193,13 +194,16 @@ def say_first(around: tuple[Study, Path] | None) -> None:
         say(f"{sentence(found.first)} With the runs so far:")
 
 
-def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -> tuple[str | None, str]:
+def write_page(
+    folder: Path, study: Study, refresh_seconds: int | None = None, *, against: str | None = None
+) -> tuple[str | None, str]:
     """Write the page of a study's runs; a page that cannot be made is no failure of the runs.
 
     Args:
         folder: the folder of the study.
         study: the study.
         refresh_seconds: after what time browsers load it anew, while runs go on.
+        against: configuration that is run today, with which it compares the plan.
 
     Returns:
         The page, and a line that says where it is or why there is none.
@@ -209,29 +213,32 @@ def write_page(folder: Path, study: Study, refresh_seconds: int | None = None) -
     if (folder / FILE).is_symlink():
         return None, f"no report: {folder / FILE} is a link, and links are not followed"
     try:
-        path = report(folder, folder / FILE, study=study, refresh_seconds=refresh_seconds)
+        path = report(folder, folder / FILE, study=study, compare=against, refresh_seconds=refresh_seconds)
     except IsoComputeError as error:
         return None, f"no report: {error.message}"
     return str(path), f"the answer on one page: {path}"
 
 
 def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
-    from isocompute_sdk.campaigns.overview import to_go_on
+    from isocompute_sdk.campaigns.overview import in_the_way, to_go_on
     from isocompute_sdk.planning.pricing import bare
 
+    budget = found.study.budget
     idle = "no controller is running" + ("" if found.done else f"; to go on: {to_go_on(found.folder)}")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {'; '.join(filter(None, (printable(found.stage), found.first, who)))}"
+    if (stop := in_the_way(found)) is not None:
+        yield f"its next start stops: {stop.message}"
+        yield f"  {stop.shell_hint}"
     if best is not None:
         equal = f" (about equal: {', '.join(map(str, best.about_equal))})" if best.about_equal else ""
         reward = "" if best.predicted_reward is None else f", predicted {best.metric} {best.predicted_reward:.3f}"
         # Of a finished campaign the measured reward stands above.
         ahead = f"{'' if found.done else reward} at {best.rollouts:,} rollouts"
         yield f"predicted best so far: n = {best.group_size}{equal}{ahead}"
-    spent = [f"{kind} {amounts(one)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
+    spent = [f"{kind} {amounts(one, budget)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
     if spent:
         yield "spent: " + "; ".join(spent)
-    budget = found.study.budget
     if budget is not None and found.left is not None:
         part = "" if found.study.designed is not None else " for the plan"
         yield f"left: {bare(found.left, budget.unit)} of {budget}{part}"
@@ -241,14 +248,15 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
         yield f"time left: these runs {duration(found.seconds_left)}{more}"
 
 
-def amounts(spent: Cost) -> str:
-    """Rollouts, and hours and money where known; hours from three minutes on, money from a cent on."""
-    parts = [f"{spent.rollouts:,.0f} rollouts"]
-    if spent.gpu_hours is not None and spent.gpu_hours >= 0.05:
-        parts.append(f"{spent.gpu_hours:.3g} GPU-hours")
-    if spent.usd is not None and spent.usd >= 0.005:
-        parts.append(f"${spent.usd:,.2f}")
-    return " / ".join(parts)
+def amounts(spent: Cost, budget: Budget | None) -> str:
+    """Rollouts and the budget's unit; hours from three minutes on and money from a cent on, where known, too."""
+    from isocompute_sdk.planning.pricing import amount_text
+
+    least = {"rollouts": 0.0, "tokens": math.inf, "gpu_hours": 0.05, "usd": 0.005}
+    if budget is not None:
+        least[budget.unit] = 0.0
+    known = {unit: getattr(spent, unit) for unit in least}
+    return " / ".join(amount_text(known[unit], unit) for unit in least if (known[unit] or -1.0) >= least[unit])
 
 
 def _as_dict(found: Overview, best: Plan | None) -> dict[str, Any]:

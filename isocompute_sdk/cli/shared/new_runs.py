@@ -16,14 +16,22 @@ DATA = (".jsonl", ".ndjson", ".json")
 """Suffixes of files of problems that scripts read."""
 
 
-def pooled(fits: Fits | None, rates: Iterable[float]) -> list[str]:
-    """Names for `--pool` with which such runs, of these learning rates, are fitted together with those of the fits."""
+def pooled(fits: Fits | None, rates: Iterable[float], train_data: str | None = None) -> list[str]:
+    """Names for `--pool` with which new runs are fitted together with those of the fits.
+
+    Args:
+        fits: of the runs so far.
+        rates: learning rates of the new runs.
+        train_data: their training problems; None for those of the runs so far, where a script can read them.
+    """
     from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
     from isocompute_sdk.records.comparable import EVAL_SET, RULE_TOLERANCE, UNSTATED, values_of
 
     asked = () if fits is None else fits.options.get("pool", ())
-    # What the new runs record is the file.
-    differ = ["train_data"] * bool(unreadable_data(fits)) + [UNSTATED] * bool(unknown_settings(fits))
+    # What the new runs record is the file, as it is named.
+    problems = () if fits is None else values_of(fits.settings, "train_data")
+    others = bool(unreadable_data(fits)) if train_data is None else bool({*map(str, problems)} - {train_data})
+    differ = ["train_data"] * others + [UNSTATED] * bool(unknown_settings(fits))
     if fits is not None and fits.table is not None and fits.eval_set is None:
         sets = {*fits.table.filter(metric=fits.metric).eval_sets} - {*TRAIN_SETS}
         differ += [EVAL_SET] * bool(sets - {DEFAULT_EVAL_SET})

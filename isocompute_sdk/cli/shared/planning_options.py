@@ -199,12 +199,12 @@ class BudgetOptions(SpeedOptions):
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget
 
     def around(self, source: Sequence[Path] | None) -> tuple[Study, Path] | None:
-        """The study whose folder is the source, which says what was not typed; not where `--spent` says what counts.
+        """The study whose folder is the source, which says what was not typed.
 
         Raises:
             RecordError: none of its runs has measured anything.
         """
-        if self.spent or source is None or len(source) != 1 or not source[0].is_dir():
+        if source is None or len(source) != 1 or not source[0].is_dir():
             return None
         from isocompute_sdk.campaigns.overview import study_around
 
@@ -223,6 +223,24 @@ class BudgetOptions(SpeedOptions):
             return Planner.for_study(fits, around[0], **self.changed_arguments()), None, self.choices()
         own = question(*around, fits, amount, **self.changed_arguments())
         return own.planner, own.budget, {**own.options, **self.choices()}
+
+    def to_go_on(self, study: Study, folder: Path | None, file: Path | None = None) -> str:
+        """How a study that plans by itself goes on with what was typed, as a line of what to type next.
+
+        Args:
+            study: the study.
+            folder: its folder; None before its first run.
+            file: its file as typed; None for the one in the folder.
+        """
+        from isocompute_sdk.campaigns.campaign import STUDY
+        from isocompute_sdk.campaigns.overview import to_go_on
+
+        mine = BudgetOptions(**{one.name: getattr(self, one.name) for one in fields(BudgetOptions)})
+        if others := [option for option in opt.changed_options(mine) if option != "--budget"]:
+            named = file if folder is None or file is not None else folder / STUDY
+            return f"isocompute run does not know {joined(others)}: change the study first, {quote(str(named))}"
+        other = "" if self.budget is None or self.amount() == study.budget else self.budget
+        return f"next: {to_go_on(folder, file, other)}"
 
     def planner(self, fits: Fits | FitsSet) -> Planner:
         """The planner, with hardware, recipe and throughput as typed."""
@@ -299,6 +317,8 @@ class PlanningOptions(BudgetOptions):
         for option, value in (("--equal", self.equal), ("--reference", self.reference)):
             if value is not None and self.compare is None:
                 raise SpecError(f"{option} works only with --compare", "Add --compare n=16,bp=32.")
+        if self.budget is None and self.spent:
+            raise SpecError("--spent works only with --budget", "Add the budget: --budget 3M.")
         of_study = around is not None and self.budget is None and self.for_reward is None
         budget = around[0].budget if around is not None and of_study else None if self.budget is None else self.amount()
         if (budget is None) == (self.for_reward is None):
@@ -323,7 +343,7 @@ class PlanningOptions(BudgetOptions):
             given = free if self.reference is not None else choices
             found = planner.compare(self.compare, amount, **asked, **given)
             if found.against_plan and not self.json:
-                self.show(replace(found.plan, compared_with=self.compare), found)
+                self.show(replace(found.plan, compared_with=self.compare), found, around)
             else:
                 self._say(found)
         else:
@@ -335,13 +355,7 @@ class PlanningOptions(BudgetOptions):
                 ends = datetime.now() + timedelta(hours=hours + 0.01)
                 day = f", {ends:%A %Y-%m-%d %H:%M}" if self.names_day else ""
                 say(f"deadline {self.deadline}: {left} hours from now{day}")
-            self.show(plan)
-            if around is not None and plan.continued and not self.json:
-                from isocompute_sdk.campaigns.overview import to_go_on
-
-                other = "" if self.budget is None or self.amount() == around[0].budget else self.budget
-                how = to_go_on(around[1], budget=other)
-                say(f"a launch script would begin the run anew, its campaign goes on with it: {how}")
+            self.show(plan, around=around)
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:
         """Print an answer; save its plan with --output, draw it with --plot."""
@@ -364,17 +378,25 @@ class PlanningOptions(BudgetOptions):
         saved = [] if self.output is None else [plan.save(self.output)]
         return saved + ([] if self.plot is None else opt.save_pictures(plan, self.plot))
 
-    def _typed(self, plan: Plan) -> Typed:
-        return Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
+    def show(
+        self, plan: Plan, comparison: PlanComparison | None = None, around: tuple[Study, Path] | None = None
+    ) -> None:
+        """Print the plan, and what it is compared with; save it with --output, draw it with --plot.
 
-    def show(self, plan: Plan, comparison: PlanComparison | None = None) -> None:
-        """Print the plan, and what it is compared with; save it with --output, draw it with --plot."""
+        Args:
+            plan: the plan.
+            comparison: what it is compared with.
+            around: as for `answer`.
+        """
         saved = self._saved(plan)
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
+        typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
+        if around is not None and around[0].designed is not None:
+            typed = replace(typed, campaign=self.to_go_on(*around))
         how: dict[str, Any] = {"verbose": self.verbose, "plan_file": self.output, "saved": saved}
-        print_plan(plan, self._typed(plan), comparison=comparison, **how)
+        print_plan(plan, typed, comparison=comparison, **how)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.errors import SpecError
@@ -171,7 +171,8 @@ class FittingOptions(TableOptions):
         from isocompute_sdk import api
         from isocompute_sdk.fitting.fits import Fits, FitsSet
 
-        chosen = self.fit_arguments(**settings)
+        pool, eval_set = as_study(runs, self.pool, self.eval_set)
+        chosen = replace(self, pool=pool, eval_set=eval_set).fit_arguments(**settings)
         first = self.metric[0] if self.metric else None
         found = api.fit(self.read(runs, first), **chosen)
         typed = " ".join(self.sources(runs))
@@ -185,12 +186,6 @@ class FittingOptions(TableOptions):
 
         saved = self.saved(source)
         return self.fit(source, **settings) if saved is None else Fits.load(saved)
-
-    def of_study(self) -> Self:
-        """The same for the runs of a study: on its validation set, and with all learning rates."""
-        # Learning rates of one study follow the rule of its recipe, and may differ.
-        pool = list(dict.fromkeys([*(self.pool or ()), "learning_rate"]))
-        return replace(self, eval_set=self.eval_set or "validation", pool=pool)
 
     def fit_arguments(self, **settings: Any) -> dict[str, Any]:
         """Arguments of `api.fit` besides the runs, without those that were not given.
@@ -213,6 +208,22 @@ class FittingOptions(TableOptions):
         chosen: dict[str, Any] = {"method": self.method, "compute": self.compute, **only_paper, **settings}
         chosen |= {"metric": metric, "eval_set": self.eval_set, "rng": self.seed, "bounds": self.bounds}
         return {name: value for name, value in {**chosen, "pool": tuple(self.pool or ())}.items() if value is not None}
+
+
+def as_study(
+    runs: Sequence[Path] | None, pool: Sequence[str] | None, eval_set: str | None
+) -> tuple[list[str], str | None]:
+    """What to pool and the evaluation set, as typed; a study or campaign whose folder it is adds how it fits its runs.
+
+    Raises:
+        IsoComputeError: the record of a campaign is damaged.
+    """
+    from isocompute_sdk.campaigns.overview import study_of
+
+    if runs is None or len(runs) != 1 or not runs[0].is_dir() or study_of(runs[0]) is None:
+        return list(pool or ()), eval_set
+    # Learning rates of one study follow the rule of its recipe, and may differ.
+    return list(dict.fromkeys([*(pool or ()), "learning_rate"])), eval_set or "validation"
 
 
 def holds_fits(path: Path) -> bool:

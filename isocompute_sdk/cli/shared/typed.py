@@ -41,6 +41,8 @@ class Typed:
     words: tuple[str, ...]
     own: bool = True
     """Whether the plan rests on runs of the user's own; if not, other commands get no fits."""
+    campaign: str = ""
+    """Line that says how the campaign whose folder it plans for goes on; empty for other runs."""
 
     def saving(self, file: str = "plan.json") -> str:
         """The same command, with the plan saved to a file."""

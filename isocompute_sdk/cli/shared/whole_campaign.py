@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from isocompute_sdk.cli.shared import background, following
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, on_stderr, resumable
-from isocompute_sdk.errors import PlanError, RecordError
+from isocompute_sdk.errors import IsoComputeError, PlanError, RecordError
 
 if TYPE_CHECKING:
     from isocompute_sdk.campaigns.campaign import Campaign, Outcome
@@ -74,7 +76,7 @@ def run_campaign(
         background.detach(study.name, folder, (), f"isocompute status {quote(str(folder))} --watch", json=json)
         return
     progress = WorkProgress()
-    with resumable():
+    with resumable(), of_study(file):
         campaign = Campaign(
             study,
             folder,
@@ -102,14 +104,14 @@ def run_campaign(
                 "study": study.name,
                 "plan": outcome.plan.to_dict(with_fits=False),
                 "comparison": outcome.comparison.to_dict(),
-                "report": following.write_page(folder, study)[0],
+                "report": following.write_page(folder, study, against=against)[0],
                 "notes": [note.to_dict() for note in outcome.notes],
                 **told,
             }
         )
     else:
         report_campaign(campaign, outcome)
-        say(following.write_page(folder, study)[1])
+        say(following.write_page(folder, study, against=against)[1])
         if judged is not None:
             say()
             for line in judged.summary().splitlines():
@@ -121,6 +123,26 @@ def run_campaign(
         raise RecordError(bad[0].message, retry if bad[0].code == "runs-given-up" else CHECK_REWARD)
     if refusal is not None:
         raise refusal
+
+
+@contextmanager
+def of_study(file: Path) -> Generator[None]:
+    """Errors that name options which the study's file says for `isocompute run`, as keys of that file."""
+    from isocompute_sdk.specs import Throughput
+
+    keys = {f"--{name.replace('_', '-')}": f"throughput: {{{name}: ...}}" for name in Throughput.model_fields}
+    keys |= {"--gpus": "hardware: {gpus: ...}", "--throughput FILE": "throughput: ..."}
+    # Commands that a hint names keep their options.
+    words = re.compile(rf"isocompute [^,;.]*|{'|'.join(map(re.escape, sorted(keys, key=len, reverse=True)))}")
+    try:
+        yield
+    except IsoComputeError as error:
+        hint = error.shell_hint or ""
+        said = words.sub(lambda found: keys.get(found[0], found[0]), hint)
+        error.shell_hint = said if said in ("", hint) else f"In {file}: {said}"
+        # They would be added to the command.
+        error.options = ()
+        raise
 
 
 def telling(folder: Path, *, json: bool) -> Callable[[str], object]:
@@ -164,8 +186,9 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
         say("The plan was not approved and was trained: a campaign spends its whole budget.")
     found = overview(campaign.root)
     if found is not None:
+        budget = found.study.budget
         say(
             "spent: "
-            + "; ".join(f"{kind} {following.amounts(one)}" for kind, one in found.kinds.items() if one.rollouts)
+            + "; ".join(f"{kind} {following.amounts(one, budget)}" for kind, one in found.kinds.items() if one.rollouts)
         )
     print_notes(note for note in outcome.notes if note.severity != "info")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
-from isocompute_sdk.campaigns.overview import to_go_on
+from isocompute_sdk.campaigns.overview import in_the_way, to_go_on
 from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
@@ -222,7 +222,11 @@ def _going_on(material: Material) -> list[Block]:
         if material.plan is not None:
             text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:
-            text += f". No process controls it; to go on: {'' if command else to_go_on(campaign.folder)}"
+            stop, how = in_the_way(campaign), "to go on"
+            if stop is not None:
+                why = "" if stop.message in material.problem else f": {stop.message}. {stop.shell_hint}"
+                text, how = f"{text}. Its next start stops{why or ' for the reason above'}", "once the study is changed"
+            text += f". No process controls it; {how}: {'' if command else to_go_on(campaign.folder)}"
         blocks.append(Missing(text.strip() if command else f"{text}.", command))
     return blocks
 
@@ -385,7 +389,7 @@ def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing 
         return [], None
     options = {name: value for name, value in material.options.items() if name not in ("spend", "beyond_grid")}
     try:
-        found = material.planner.compare(named, plan.whole_budget, plan=plan, **options)
+        found = material.planner.compare(named, plan=plan, **options)
     except IsoComputeError as error:
         return [], Missing(f"No comparison with {named}: {say.sentence(error.message)}")
     label = f"Gain over today's n = {found.group_size}, B_p = {found.problems_per_batch}"

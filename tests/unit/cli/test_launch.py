@@ -162,7 +162,7 @@ def test_a_plan_with_a_check_gets_the_command_for_it(isocompute: Command, tmp_pa
     percent = replace(plan, fits=replace(plan.fits, bounds=(0.0, 100.0)))
     approval = Approval("check", "three times the largest run", step=60)
     own = replace(percent, approval=approval, verdict=Verdict("likely", "of runs of one's own"))
-    assert "isocompute forecast RUNS out --bounds 0 100" in [*_next(own, "", "out")][1]
+    assert "isocompute forecast RUNS out --bounds 0 100" in [*_next(own, "", "out", "train.jsonl")][1]
 
 
 def test_flags_need_no_model(isocompute: Command, tmp_path: Path, plan: Plan) -> None:

@@ -208,6 +208,17 @@ def test_a_second_learning_rate_is_pooled_where_no_rule_of_them_can_be_seen(
     assert ("learning_rate" in pooled(fits, [rate])) == differs
 
 
+def test_a_script_that_reads_other_problems_than_the_runs_is_forecast_with_them_pooled(
+    isocompute: Command, make_runs: Make, tmp_path: Path
+) -> None:
+    runs = fit_runs(make_runs, (8, 128), 5e4, train_data="task/train.jsonl")
+    Planner(fit(runs, draws=4)).allocate("10M").save(tmp_path / "plan.json")
+    for words, differs in (((), True), (("--train-data", "task/train.jsonl"), False)):
+        shown = ok(isocompute("launch", "plan.json", "--model", "some/model", *words)).stdout
+        forecast = next(line for line in shown.splitlines() if " --remaining " in line)
+        assert ("--pool train_data" in forecast) is differs
+
+
 def test_a_run_that_the_plan_names_is_not_taken_for_a_change_of_it(
     isocompute: Command, make_runs: Make, tmp_path: Path
 ) -> None:

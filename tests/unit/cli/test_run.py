@@ -145,7 +145,7 @@ def test_run_carries_a_study_out_and_status_tells(ask: Ask, tmp_path: Path, monk
     assert document["schema_version"] == 1
     assert [(run["step"], run["update_steps"], run["state"]) for run in document["runs"]] == [(100, 100, "finished")]
     # What it leaves is what the other commands take; the learning rate follows n by the recipe's rule.
-    assert out.splitlines()[-1] == "next: isocompute fit runs/small --eval-set validation --pool learning_rate"
+    assert out.splitlines()[-1] == "next: isocompute fit runs/small"
     fitted, _ = ask(*out.splitlines()[-1].split()[2:])
     assert "few-group-sizes" in fitted
 

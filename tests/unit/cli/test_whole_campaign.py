@@ -12,14 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk import RunSet, api
 from isocompute_sdk.campaigns.campaign import Campaign
 from isocompute_sdk.campaigns.overview import resuming
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
+from isocompute_sdk.errors import FitError
 from isocompute_sdk.reporting.material import Asked, gather
 from isocompute_sdk.reporting.page import Missing
 from isocompute_sdk.reporting.report import build
-from isocompute_sdk.specs import Budget, load_study
+from isocompute_sdk.specs import Budget, Throughput, load_study
 from isocompute_sdk.timing.spending import spending
 from tests.processes import ok
 
@@ -57,6 +59,11 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert found["plan"]["rollouts"] <= 100_000
     judged = found["against"]
     assert 0 <= judged["probability"] <= 1
+    # The page that it writes says the same, and what was left for the plan is what n = 4 gets.
+    shown = (tmp_path / found["report"]).read_text()
+    assert f"{judged['update_steps']:,}</span> at the same budget" in shown
+    left = found["plan"]["budget"]["rollouts"] - found["plan"]["budget"]["spent"]["pilot"] - found["plan"]["continued"]
+    assert left - 32 < judged["costs"]["rollouts"] <= left
     folder = tmp_path / "runs" / "auto"
     # Simulated runs log no time worth a number.
     assert ">0 s<" not in (tmp_path / found["report"]).read_text()
@@ -96,6 +103,12 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
         ok(isocompute("allocate", "runs/auto", "--eval-set", "validation", "--budget", "150k", "--json")).stdout
     )
     assert plan["budget"]["spent"]["pilot"] + plan["continued"] > found["plan"]["rollouts"]
+    # A script would begin anew and spend that again: first comes the command that `next` names.
+    printed = ok(isocompute("allocate", "runs/auto", "--budget", "150k", "--output", "plan.json")).stdout
+    shown = printed.splitlines()[-3:]
+    goes_on = ok(isocompute("next", "runs/auto", "--budget", "150k")).stdout.splitlines()[-1]
+    own, script = (next(at for at, line in enumerate(shown) if word in line) for word in (goes_on, "isocompute launch"))
+    assert own < script
     # What was trained is spent.
     alone = [isocompute(*asked) for asked in (("next", "study.yaml"), ("allocate", "runs/auto"))]
     assert {(one.returncode, one.stderr) for one in alone} == {(1, alone[0].stderr)}
@@ -258,7 +271,14 @@ def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_
     assert [plan.budget.deadline_hours for plan in plans if plan is not None] == pytest.approx([left, left, 9])
 
 
-def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(isocompute: Run, tmp_path: Path) -> None:
+def untold(*_: object, **__: object) -> Throughput:
+    """Speed of runs that do not show it."""
+    raise FitError("seconds per step do not grow with the batch", "Give --rollouts-per-second.")
+
+
+def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study, folder = tmp_path / "study.yaml", tmp_path / "runs" / "flat"
     flat = STUDY.replace("100k", "400k").replace(
         "slots: 3, stop_early: false, largest_share: 0.1", "largest_share: 0.08"
@@ -278,20 +298,44 @@ def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(isocompute
     assert read_decisions(folder)[-1].what == "plan"
     # A speed that its runs do not reach would make the plan cost more than its budget.
     text = STUDY.replace("budget: 100k", "budget: 20 gpu_hours").replace("scale: 20_000", "scale: 20_000, clock: true")
-    study.write_text(f"{text}throughput: {{rollouts_per_second: 500, gpus: 1}}\nhardware: {{gpus: 1}}\n")
+    text += "hardware: {gpus: 1}\n"
+    study.write_text(f"{text}throughput: {{rollouts_per_second: 500, gpus: 1, usd_per_gpu_hour: 2}}\n")
     stopped = isocompute("run", "study.yaml")
     assert stopped.returncode == 1
     assert "times as long" in stopped.stderr
-    assert not (tmp_path / "runs" / "auto" / "plan.json").exists()
-    study.write_text(f"{text}hardware: {{gpus: 1}}\n")
+    folder = tmp_path / "runs" / "auto"
+    assert not (folder / "plan.json").exists()
+    # Its page and its status say so too, and what to write is what the runs show, else a speed that stops nothing.
+    monkeypatch.chdir(tmp_path)
+    status = ok(isocompute("status", "runs/auto")).stdout
+    assert "times as long" in status
+    assert "GPU-hours" in next(line for line in status.splitlines() if line.startswith("spent:"))
+    told = [one.text for one in build(gather(folder, Asked())).answer.more if isinstance(one, Missing)]
+    assert any("next start stops" in one for one in told)
+    written = [line for line in stopped.stderr.split("start again: ") if line.startswith("throughput: ")]
+    assert "usd_per_gpu_hour: 2" in written[0]
+    # Its next start does not need it: the runs say the speed that a study leaves out, unless they do not tell.
+    study.write_text(text)
+    with monkeypatch.context() as unknown:
+        unknown.setattr(Throughput, "measure", untold)
+        written += isocompute("run", "study.yaml").stderr.split("start again: ")[1:]
+    assert len(written) == 2
+    for one in written[::-1]:
+        study.write_text(text + one)
+        ok(isocompute("next", "study.yaml"))
     ok(isocompute("run", "study.yaml"))
+    # No option is named that `isocompute run` does not have.
+    study.write_text(text.replace("20 gpu_hours", "{usd: 20}").replace("auto", "dear", 1) + written[1])
+    unpriced = isocompute("run", "study.yaml").stderr
+    assert "usd_per_gpu_hour" in unpriced
+    assert "--usd-per-gpu-hour" not in unpriced
 
 
 def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_command_that_goes_on(
     isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "study.yaml").write_text(STUDY)
+    (tmp_path / "study.yaml").write_text(STUDY.replace("scale: 20_000", "scale: 20_000, clock: true"))
     folder, said = Path("runs/auto"), list[str]()
 
     def pause(reason: str) -> None:
@@ -326,14 +370,33 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     assert "change the study first" in capped
     made = own.allocate()
     assert (page.group_size, page.update_steps, page.budget) == (made.group_size, made.update_steps, made.budget)
+    # With the seconds that the runs logged too, though no budget in rollouts needs them.
+    assert (page.wall_hours, page.evaluation) == (made.wall_hours, made.evaluation)
+    assert made.wall_hours is not None
     ok(isocompute(*shlex.split(found.resuming)[1:]))
     assert gather(folder, Asked()).comparison is not None
     assert isocompute("next", "study.yaml").returncode == 1
-    (tmp_path / "study.yaml").write_text(STUDY.replace("100k", "150k"))
+    (tmp_path / "study.yaml").write_text(Path("study.yaml").read_text().replace("100k", "150k"))
     assert "isocompute run study.yaml" in ok(isocompute("next", "study.yaml")).stdout
     # From another folder the same command would begin another campaign.
     monkeypatch.chdir(folder)
     assert not found.resuming
+
+
+def test_every_command_fits_the_folder_of_a_study_as_its_campaign_does(isocompute: Run, tmp_path: Path) -> None:
+    # Two batches do not show the rule that their learning rates follow.
+    study = STUDY.replace("pilot:", "sweep: {group_size: [4, 16], problems_per_batch: 8, rollouts: 10k}\n#")
+    (tmp_path / "study.yaml").write_text(study)
+    told = ok(isocompute("run", "study.yaml")).stdout
+    first, *others = json.loads(ok(isocompute("forecast", "runs/auto", "--json")).stdout)["forecasts"]
+    fits = api.fit(RunSet.read(tmp_path / "runs" / "auto"), "avg@4", "validation", pool=("learning_rate",))
+    for one in (first, *others):
+        assert one["reward"] == pytest.approx(api.forecast(fits, one["run_id"]).reward)
+    ok(isocompute(*shlex.split(told.strip().splitlines()[-1].removeprefix("next: isocompute "))))
+    budget = ("--budget", "100k", "--spent", "pilot=1k")
+    plan = json.loads(ok(isocompute("allocate", "runs/auto", *budget, "--json")).stdout)
+    assert plan["budget"]["spent"] == {"pilot": 1000}
+    assert isocompute("allocate", "runs/auto", *budget[2:]).returncode == 1
 
 
 def test_options_of_a_sweep_and_a_campaign_are_not_mixed_up(isocompute: Run, tmp_path: Path) -> None:

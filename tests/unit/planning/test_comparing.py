@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from isocompute_sdk import Budget, Fits, PlanError, Planner, fit
+from isocompute_sdk import Fits, PlanError, Planner, fit
 from isocompute_sdk.planning.comparing import COMPARISON, EQUALS
 from tests.unit.sweeps import Make, noisy
 
@@ -123,11 +123,3 @@ def test_what_cannot_be_held_equal_is_refused(script: ModuleType, simulated: Pla
             planner.compare(configuration, "1M", equal=equal, reference=(16, 32))  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="step"):
         simulated.compare((2, 32), 100, reference=(16, 32))
-
-
-def test_what_only_the_plan_paid_for_a_pilot_the_configuration_has_to_itself(simulated: Planner) -> None:
-    budget = Budget(rollouts=300_000, spent={"pilot": 50_000})
-    alone, with_pilot = (simulated.compare("n=2,bp=32", budget, pilot_cost=cost) for cost in (0.0, 50_000.0))
-    assert (alone.update_steps, with_pilot.update_steps) == (250_000 // 64, 300_000 // 64)
-    assert alone.plan == with_pilot.plan
-    assert with_pilot.difference.mean < alone.difference.mean
