@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from isocompute_sdk.documents import Document
+from isocompute_sdk.run_folders.store import METRICS_FILE
 from isocompute_sdk.specs import RunSpec
 from isocompute_sdk.specs.base import Count, Flag, Number, Quantity, Spec
 
@@ -58,8 +60,21 @@ class Configuration:
     folder: Path
 
     def evaluated_steps(self) -> list[int]:
-        """Update steps after which the run is evaluated: 0, the schedule, and the last one."""
-        return sorted(self.run.evaluation.steps(self.run.update_steps))
+        """Update steps after which the run is evaluated: 0, the schedule, and the last one.
+
+        A run that is made longer keeps the evaluations that it has, whatever its schedule is now.
+        """
+        before = self.measured()
+        last = max(before, default=0)
+        return sorted({0, *before, *(step for step in self.run.evaluation.steps(self.run.update_steps) if step > last)})
+
+    def measured(self) -> dict[int, dict[str, float]]:
+        """Metrics that the run has logged, by update step."""
+        journal = self.folder / METRICS_FILE
+        if not journal.exists():
+            return {}
+        records = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
+        return {int(one["step"]): one["metrics"] for one in records if one["kind"] == "evaluation"}
 
     def context(self) -> dict[str, Any]:
         """Context of the run's records; the model is named as a simulation."""

@@ -127,14 +127,14 @@ def _journal(configuration: Configuration) -> str:
     opening = {"update_steps": run.update_steps, "simulation": True, "versions": {"numpy": np.__version__}}
     append("run", 0, {**configuration.context(), **opening})
     timer = _Timer(configuration) if configuration.options.clock else None
-    done = 0
+    done, before = 0, configuration.measured()
     for step, metrics in simulate(configuration):
         if timer is not None:
             for between in range(done + 1, step + 1):
                 append("step", between, timer.step(between))
             done = step
         times = {} if timer is None else timer.evaluation(step)
-        append("evaluation", step, {"eval_set": "validation", "metrics": metrics, **times})
+        append("evaluation", step, {"eval_set": "validation", "metrics": before.get(step, metrics), **times})
     append("end", run.update_steps, {"status": "finished", "message": f"simulated {run.update_steps} updates"})
     return "".join(lines)
 

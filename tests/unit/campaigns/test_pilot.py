@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -21,6 +22,7 @@ from isocompute_sdk.planning import Planner
 from isocompute_sdk.planning.trials import Prospect
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
+from isocompute_sdk.run_folders.run_journal import record
 from isocompute_sdk.specs import Study
 from isocompute_sdk.tolerances import MIN_UPDATES
 from tests.studies import make_study
@@ -84,7 +86,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     return folder, make(folder).run()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("final_steps", "evaluated"), [(3, 3), (8, 4), (30, 4), (400, 40)])
 def test_a_short_run_is_evaluated_often_enough_to_fit(tmp_path: Path, final_steps: int, evaluated: int) -> None:
     designed = make(tmp_path).designed
@@ -93,12 +94,14 @@ def test_a_short_run_is_evaluated_often_enough_to_fit(tmp_path: Path, final_step
     assert evaluated <= len(run.evaluation.steps(final_steps)) - 1 <= evaluated + 1
     # The same run, longer, is evaluated less often, in the same folder.
     store.write_spec(tmp_path / "short", run)
-    (tmp_path / "short" / "metrics.jsonl").write_text('{"step": 0}\n')
+    begun = json.dumps(record("short", "evaluation", step=0, rollouts=0))
+    (tmp_path / "short" / "metrics.jsonl").write_text(f"{begun}\n")
     longer = designed.spec(pilots.Chosen("short", 8, 8, 4000, 0, 4000))
     store.write_spec(tmp_path / "short", longer, longer=True)
     assert len(longer.evaluation.steps(4000)) - 1 == 400
 
 
+@pytest.mark.slow
 def test_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(whole: tuple[Path, Outcome]) -> None:
     folder, outcome = whole
     taken = read_decisions(folder)
