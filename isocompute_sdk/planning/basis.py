@@ -12,6 +12,7 @@ from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
+from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
 from isocompute_sdk.specs.base import holds_login
 
@@ -120,7 +121,20 @@ class Basis:
             PlanError: a budget in a unit that the throughput does not convert.
         """
         evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
+        if evaluation.n_problems is None and (whole := self._evaluated(evaluation.samples)) is not None:
+            evaluation = evaluation.replace(n_problems=whole)
         return Pricing(budget, self._speed(budget), evaluation, evaluation_share)
+
+    def _evaluated(self, samples: int) -> int | None:
+        """Problems of an evaluation, by the samples that the runs logged of theirs; None if they logged none."""
+        from isocompute_sdk.ingest.formats.log_format import EVALUATION_ROLLOUTS
+
+        table = self.fits.table
+        if table is None or EVALUATION_ROLLOUTS not in table.metrics:
+            return None
+        where = self.fits.eval_set or DEFAULT_EVAL_SET
+        drawn = {value for one in table.series(EVALUATION_ROLLOUTS, where) for value in one.value_T.tolist()}
+        return round(drawn.pop() / samples) if len(drawn) == 1 else None
 
     def _speed(self, budget: Budget) -> Throughput | None:
         """The throughput: on the GPUs that were stated, and completed from what the runs logged."""
