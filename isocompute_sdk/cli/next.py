@@ -97,6 +97,10 @@ def next_runs(
             "Write a study as docs/study_file.md shows and give it in place of the runs; or leave --output out: the "
             "commands that make these runs are printed.",
         )
+    if output is not None and output.suffix in YAML and study is not None and study.designed is not None:
+        raise SpecError(
+            f"--output {output} with a campaign, which makes its runs itself; accepted: .json", "Leave --output out."
+        )
     if (paths or fitting.map is not None) and (refused := changed_options(borrowed)):
         raise SpecError(f"{refused[0]} works only without runs, to design a pilot", f"Leave out {refused[0]}.")
     with under_way(around):
@@ -177,7 +181,7 @@ def _study_commands(
     """What to type to make these runs in a study; without runs nothing, or how to run a study that trains its plan."""
     from isocompute_sdk.campaigns.overview import lies_in_campaign
 
-    if study.designed is not None and (output is None or not first.runs):
+    if study.designed is not None:
         # It makes them itself, by what its file says.
         folder = path.parent if lies_in_campaign(path, study) else None if around is None else around[1]
         return [planning.to_go_on(study, folder, path)]
