@@ -182,8 +182,8 @@ def _came_out(material: Material, outcome: Comparison) -> list[Fact]:
             float(material.refit.predict(one.rollouts_T[-1], one.group_size, one.problems_per_batch, kind="at").mean)
             for one in (own, best)
         ]
-        where += f"; fitted to all runs {fitted[0]:.3f}"
-        run += f"; fitted to all runs {say.difference(*fitted)}"
+        where += f"; such runs reach {fitted[0]:.3f} on average, by the fit of all"
+        run += f"; by the averages of that fit {say.difference(*fitted)}"
     return [
         Fact(f"Measured {outcome.metric}", f"{outcome.measured:.3f}", where),
         Fact("Gain over the best run before it", say.difference(outcome.measured, measured), run),
