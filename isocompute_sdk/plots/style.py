@@ -42,6 +42,8 @@ PANEL_WIDTH, PANEL_HEIGHT = 4.6, 3.5
 """Inches of one of several panels."""
 DPI = 200
 """Dots per inch of PNG files, and of dense points inside PDF and SVG."""
+LABEL_WIDTH = 0.1
+"""Share of the width within which a label beside an arrow may cover points."""
 LINE = 13.0
 """Points of height of one line of a label."""
 TICK = 42.0
@@ -254,10 +256,14 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
         ax.annotate("", (x, 0.0), xytext=(0, 13), arrowprops=arrow, **how)
     text = f"to {min(low for _, low, _ in falls):.2f}"
     text = text if len(falls) == 1 else f"{len(falls)} lines\n{text}"
-    first = min(x for x, *_ in falls)
-    side = "left" if _share(ax, first, bottom)[0] < 0.3 else "center"
+    # Beside the arrow where it covers the fewest points.
+    low = np.concatenate([np.column_stack([x, y])[(y >= bottom) & (y < lowest)] for x, y, _ in lines])
+    across = ax.transAxes.inverted().transform(ax.transData.transform(low))[:, 0] if len(low) else np.empty(0)
+    places = [(x, _share(ax, x, bottom)[0]) for x in sorted(x for x, *_ in falls)]
+    at, share = min(places, key=lambda place: int(np.count_nonzero(np.abs(across - place[1]) < LABEL_WIDTH)))
+    side = "left" if share < 0.3 else "center"
     white = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
-    ax.annotate(text, (first, 0.0), xytext=(0, 14), ha=side, bbox=white, **how)
+    ax.annotate(text, (at, 0.0), xytext=(0, 14), ha=side, bbox=white, **how)
 
 
 def legend_below(ax: Axes, handles: Sequence[Any]) -> None:
