@@ -90,10 +90,10 @@ ADVICE: dict[str, Advice] = {
         (_paper("keep the best checkpoint and stop; more training problems", "section 6"), _LOWER_RATE),
     ),
     "low-last-evaluation": Advice(
-        "the last evaluation alone is far below those before it, and curves leave it out",
+        "the last evaluation alone is far below those before it",
         (
             _guess("evaluate the last checkpoint again: as low a reward again means that the run collapsed"),
-            _guess("check the grader and whether the evaluation was cut off"),
+            _guess("plan without this evaluation to see whether it matters; check the grader"),
         ),
     ),
     "overfitting-run": Advice(

@@ -170,20 +170,27 @@ def falling_reward(run: RunTraces, *, live: bool = False) -> list[Finding]:
 
 
 def _low_at_the_end(trace: Trace) -> list[Finding]:
-    """`low-last-evaluation`: most of the gain, or of the start, is gone in the last evaluation alone."""
+    """Most of the gain, or of the start, is gone in the last evaluation (`low-last-evaluation`), or in the last two."""
     value_T = trace.value_T
-    if len(value_T) < LASTING_FALL + FEW:
-        return []
-    before, last = float(np.median(value_T[-1 - FEW : -1])), float(value_T[-1])
-    start = min(float(value_T[0]), float(np.mean(value_T[:FEW])))
-    certain = (CERTAIN + np.sqrt(np.log(len(value_T)))) * float(trace.noise_T[-1]) * np.sqrt(1.0 + 1.0 / FEW)
-    gain = before - start
-    gone = (gain > certain and last - start < COLLAPSE_LEFT * gain) or last < COLLAPSE_LEFT * start
-    if not gone or before - last <= certain:
-        return []
-    seen = f"{last:.3f} ({trace.at(len(value_T) - 1)}); median of the {FEW} before {before:.3f}"
-    values = {"level": last, "best": before}
-    return [Finding.at("low-last-evaluation", "warning", trace, len(value_T) - 1, seen, values)]
+    start = min(float(value_T[0]), float(np.mean(value_T[:FEW]))) if len(value_T) else 0.0
+    for lows in (LASTING_FALL, 1):
+        if len(value_T) < lows + FEW + 1:
+            continue
+        before, last = float(np.median(value_T[-lows - FEW : -lows])), float(value_T[-lows:].max())
+        certain = (CERTAIN + np.sqrt(np.log(len(value_T)))) * float(trace.noise_T[-1]) * np.sqrt(1.0 + 1.0 / FEW)
+        gain = before - start
+        gone = (gain > certain and last - start < COLLAPSE_LEFT * gain) or last < COLLAPSE_LEFT * start
+        if not gone or before - last <= certain:
+            continue
+        at, seen = len(value_T) - lows, f"median of the {FEW} before {before:.3f}"
+        values = {"start": start, "best": before, "level": last}
+        if lows == 1:
+            told = f"{last:.3f} ({trace.at(at)}); {seen}"
+            return [Finding.at("low-last-evaluation", "warning", trace, at, told, values)]
+        peak = int(np.argmax(value_T[:at]))
+        told = f"reward {value_T[peak]:.3f} ({trace.at(peak)}), then at most {last:.3f} from {trace.at(at)} on; {seen}"
+        return [Finding.at("collapsed-run", "warning", trace, peak, told, values, len(value_T) - 1)]
+    return []
 
 
 def _training_meanwhile(run: RunTraces, trace: Trace, fall: Fall) -> tuple[float, float] | None:

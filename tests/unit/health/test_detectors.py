@@ -149,6 +149,12 @@ def test_the_means_that_show_a_slow_fall_do_not_hold_the_rise_before_it() -> Non
     assert found.values["best"] - found.values["level"] > 0.02
 
 
+def test_two_evaluations_that_lost_most_of_the_gain_at_the_end_are_a_collapse_from_the_best_on() -> None:
+    seen = np.array([0.427, 0.586, 0.635, 0.704, 0.762, 0.822, 0.5, 0.5])
+    (found,) = findings(runs(table(validation=seen)))["run"]
+    assert (found.code, found.step) == ("collapsed-run", 5 * EVERY)
+
+
 @given(st.integers(3, 24), st.integers(1, 10), st.floats(-0.5, 1.0), st.integers(0, 99))
 def test_rewards_in_percent_fall_where_fractions_do(count: int, best: int, left: float, seed: int) -> None:
     fractions = np.clip(decayed(count, best, left, seed=seed), 0, 1)
