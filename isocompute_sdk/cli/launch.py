@@ -24,6 +24,7 @@ from isocompute_sdk.phrases import counted, printable
 if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.specs import RunSpec
+    from isocompute_sdk.training.existing import Comparison
 
 TRACKERS = ("wandb", "mlflow", "tensorboard")
 """Options of backends that send the log to a tracker."""
@@ -323,6 +324,12 @@ def _shown(value: object) -> str:
     return "none" if value is None else str(value)
 
 
+def _other_gpus(run: RunSpec, compared: Comparison) -> str:
+    """The option that gives the run as many GPUs as a script starts processes; empty where it has them."""
+    started = compared.processes
+    return "" if started in (None, max(run.hardware.gpu_counts)) else f"--gpus {started}"
+
+
 def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path | None, json: bool) -> None:
     """Print the flags of a run, or what a script would run beside it; an assumed learning rate gives way to a script's.
 
@@ -337,6 +344,13 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
     raise_if_refused(backend.preflight(run), run.backend, run.run_id)
     settings = existing.settings_of(backend, run.backend, run)
     compared = None if against is None else existing.against(backend, run.backend, run, against)
+    other = "" if compared is None else _other_gpus(run, compared)
+    if overrides and other:
+        raise SpecError(
+            f"{against} starts another number of processes than the {counted(max(run.hardware.gpu_counts), 'GPU')} of "
+            "these flags: the batch of each would be wrong",
+            f"Add {other}.",
+        ).in_shell(f"Add {other}.", [other])
     said = [] if compared is None else [row for row in compared.rows if row.script is not None]
     if "learning_rate" in plan.assumed:
         rates = [row.evidence for row in said if row.name == "learning_rate"]
@@ -374,7 +388,7 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
         for gap in compared.gaps:
             say(f"note: {printable(gap)}")
         if not overrides:
-            typed = " ".join(map(quote, sys.argv[1:]))
+            typed = " ".join([*map(quote, sys.argv[1:]), *([other] if other else [])])
             say(f"next, to print the flags to append to your command: isocompute {typed} --overrides")
     if overrides:
         say(f"  {flags}")

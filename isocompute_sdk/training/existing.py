@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -90,6 +91,8 @@ class Comparison:
     rows: list[Row]
     gaps: list[str]
     """What the script leaves open, and why."""
+    processes: int | None = None
+    """Processes that the script starts, one for each GPU; None if it does not say."""
 
 
 def settings_of(backend: object, name: str, run: RunSpec) -> tuple[Setting, ...]:
@@ -138,7 +141,10 @@ def against(backend: object, name: str, run: RunSpec, script: Path) -> Compariso
     # Several losses and estimators are one algorithm under our names, so their own are compared too.
     known = [said.evidence for field, said in config.fields.items() if field != "algorithm"]
     rows += _others(settings, config, known)
-    return Comparison(rows, [*gaps, *_gaps(config, name, steps)])
+    started = config.keys.get("num_processes")
+    return Comparison(
+        rows, [*gaps, *_gaps(config, name, steps)], started if isinstance(started, int) and started > 0 else None
+    )
 
 
 _SHELL = (".sh", ".bash", ".slurm", ".sbatch", ".job", "")
@@ -159,10 +165,11 @@ def _read(script: Path) -> tuple[SavedConfig | None, list[str]]:
     if script.suffix == ".py":
         return translate(script, configuration_in(text)), []
     keys, gaps = dict[str, Any](), list[str]()
-    written = {Path(here["file"]).name: here["text"] for here in _HERE.finditer(text)}
+    written = {Path(here["file"]).name: textwrap.dedent(here["text"]) for here in _HERE.finditer(text)}
     for name, content in written.items():
         with suppress(RecordError, ValueError, RecursionError):
-            keys |= dict(flat(document(Path(name), content)))
+            python = name.endswith(".py")
+            keys |= configuration_in(content) if python else dict(flat(document(Path(name), content)))
     for words in commands(text):
         own = settings_in(words)
         files = _files({k: v for k, v in own.items() if Path(str(v)).name not in written}, script, gaps)
@@ -175,10 +182,11 @@ def _read(script: Path) -> tuple[SavedConfig | None, list[str]]:
 
 
 _HERE = re.compile(
-    r"""^cat > "?(?P<file>[^"\n]+\.(?:json|ya?ml))"? <<-? ?['"]?(?P<tag>\w+)['"]?\n(?P<text>.*?)^(?P=tag)$""",
-    re.MULTILINE | re.DOTALL,
+    r"""^cat\b(?=.*> ?"?(?P<file>[^"\s]+\.(?:json|ya?ml|py))\b)(?=.*<<-? ?['"]?(?P<tag>\w+)).*\n"""
+    r"""(?P<text>(?:.*\n)*?)\t*(?P=tag)$""",
+    re.MULTILINE,
 )
-"""Configuration files that a script writes itself."""
+"""Configuration files and programs that a script writes itself."""
 
 
 def _files(own: Mapping[str, Any], script: Path, gaps: list[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -204,6 +205,27 @@ def test_a_script_of_ours_says_what_its_plan_says(isocompute: Command, backend: 
     ok(isocompute(*asked, "--script", "ours.sh"))
     shown = ok(isocompute(*asked, "--against", "ours.sh")).stdout.splitlines()
     assert not [line for line in shown if line.startswith("!") or "no such file" in line]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "cat <<'EOF' > train.py\nfrom trl import GRPOConfig\nGRPOConfig(num_generations=8)\nEOF\n",
+        'cat > c.yaml <<-"YAML"\n\tnum_generations: 8\n\tYAML\n',
+    ],
+)
+@pytest.mark.usefixtures("plan")
+def test_flags_for_a_script_are_for_as_many_gpus_as_it_starts_processes(
+    isocompute: Command, tmp_path: Path, written: str
+) -> None:
+    (tmp_path / "my.sh").write_text(f"{written}accelerate launch --num_processes 4 train.py --config c.yaml\n")
+    asked = ("launch", "plan.json", "--backend", "trl", "--against", "my.sh")
+    shown = ok(isocompute(*asked)).stdout
+    assert "num_generations = 8" in shown
+    assert isocompute(*asked, "--overrides").returncode == 1
+    (command,) = re.findall(r"isocompute (launch .*)$", shown, re.MULTILINE)
+    assert "--gpus 4" in command
+    ok(isocompute(*shlex.split(command)))
 
 
 def test_an_assumed_learning_rate_gives_way_to_that_of_a_script(isocompute: Command, tmp_path: Path) -> None:
