@@ -397,8 +397,11 @@ def _against(plan: Plan) -> str:
         left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if stuck else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
-            left = f"the plan, a new run, is predicted to gain {gain}; "
+            own = "which goes on with a run, is predicted, as runs are on average,"
+            kind = own if plan.continued else "a new run, is predicted"
+            left = f"the plan, {kind} to gain {gain}; "
             left += f"isocompute forecast says what continuing {plan.gain.run_to_go_on or 'the old run'} would gain"
+            left += " by its own curve" if plan.continued else ""
         against = f"a run already reached {plan.gain.best}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.campaigns.overview import in_the_way, to_go_on
 from isocompute_sdk.errors import IsoComputeError
@@ -269,7 +271,9 @@ def _of_runs(command: str) -> str:
 def _cost(material: Material, plan: Plan) -> list[Fact]:
     """Cost in the budget's unit, dollars and days; the number that is missing where they are not known."""
     unit, asked = plan.budget.unit, plan.evaluation
-    number = len(asked.steps(plan.approved_steps))
+    # Of a run that it goes on with, only what is still to be paid counts.
+    done = plan.approved_steps * (1.0 - _rest(plan, plan.approved_costs))
+    number = sum(step > done or not done for step in asked.steps(plan.approved_steps))
     evaluations = f"{counted(number, 'evaluation')} of {evaluated(asked)}"
     evaluations += " (assumed: --evaluation)" * (plan.asked_evaluation is None)
     if unit in ("rollouts", "tokens"):
@@ -290,7 +294,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         until, other = f" up to step {plan.approved_steps:,}", "the whole plan: "
     elif plan.approval is not None and plan.approval.kind == "check" and plan.approval.step:
         other, costs = "up to the check: ", plan.costs_after(plan.approval.step)
-    part, costs = ({**one, unit: max(one[unit] - plan.continued, 0.0)} for one in (part, costs))
+    part, costs = ({name: _rest(plan, one) * cost for name, cost in one.items()} for one in (part, costs))
     beside = {name: f"{other}{say.amount(cost, name)}; " if other else "" for name, cost in costs.items()}
     facts = [
         Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {beside[unit]}{share}".removesuffix("; "))
@@ -299,11 +303,11 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         return [*facts, Fact("Time and dollars", UNKNOWN, _untimed(material, plan))]
     timed = plan.throughput
     assert timed is not None, "it gives the hours"
-    gpus = beside["wall_hours"]
     if timed.gpus is None:
-        gpus += "on as many GPUs as the runs had" if timed.measured is not None else "on the GPUs of the given speed"
+        gpus = "on as many GPUs as the runs had" if timed.measured is not None else "on the GPUs of the given speed"
     else:
-        gpus += f"{counted(timed.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
+        gpus = f"{counted(timed.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
+    gpus += f"; {beside['wall_hours']}".removesuffix("; ")
     if plan.budget.deadline_hours is not None:
         gpus += f"; the deadline is {say.days(plan.budget.deadline_hours)} after planning"
     facts.append(Fact(f"Time{until}", say.days(part["wall_hours"]), gpus))
@@ -312,6 +316,12 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         return [*facts, Fact("Dollars", UNKNOWN, f"add {joined(missing)}")]
     paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), beside["usd"].removesuffix("; "))
     return facts if unit == "usd" else [*facts, paid]
+
+
+def _rest(plan: Plan, costs: Mapping[str, float]) -> float:
+    """Share of what a plan, or its first steps, cost that the run it goes on with has not cost yet."""
+    whole = costs[plan.budget.unit]
+    return max(whole - plan.continued, 0.0) / whole if whole else 1.0
 
 
 def _untimed(material: Material, plan: Plan) -> str:
