@@ -186,7 +186,10 @@ class Material:
     @property
     def advice(self) -> str:
         """What to do about the problem, with these runs in its command."""
-        return self.remedy.replace("isocompute doctor RUNS", f"isocompute doctor {self.typed}")
+        words, names = self.asked.words, ("--rename", "--set", "--ignore")
+        pairs = zip(("", *words), words, strict=False)
+        meant = [word for before, word in pairs if word.partition("=")[0] in names or before in names]
+        return self.remedy.replace("isocompute doctor RUNS", " ".join(["isocompute doctor", self.typed, *meant]))
 
     @property
     def with_runs(self) -> str:
