@@ -200,13 +200,13 @@ def _refuse_restarts(frame: pl.DataFrame, named: Named) -> None:
         return
     # That with the fewest values says most about several runs.
     written = [named.source.written[name] for name in sorted(again, key=lambda name: texts[name].n_unique())]
-    raise wrong_column(
+    renamed = f"{written[0]}=train_data"
+    raise RecordError(
         f"rows of one configuration begin again where {' and '.join(map(repr, written))} "
         f"change{'s' * (len(written) == 1)}, as several runs do; does {written[0]!r} name their training problems?",
-        "With a column run_id every run is one by its name.",
-        written,
-        "train_data",
-    )
+        f"If so, rename={{{written[0]!r}: 'train_data'}}; else give every run a name in a column run_id.",
+        (f"--rename {quote(renamed)}",),
+    ).in_shell(f"If so, add --rename {quote(renamed)}; else give every run a name in a column run_id.")
 
 
 def _begins_again(rows: pl.DataFrame, name: str) -> bool:
