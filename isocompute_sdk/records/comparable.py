@@ -63,8 +63,10 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
     unsaid = f"some of these runs do not state {joined(differing)}, which others do: their curves may not be comparable"
     pooled = (UNSTATED,) if alike else differing
     say = "say that runs which do not state them are like those that do" if alike else "say that it does not matter"
-    first = min(known[differing[0]] - {None}, key=repr)
-    part = f"isocompute doctor RUNS --where {quote(f'{differing[0]}={first}')} --output part.parquet"
+    kinds = Counter(tuple(one.context.get(name) for name in differing) for one in series)
+    most = min(kinds, key=lambda kind: (-kinds[kind], tuple(map(repr, kind))))
+    where = [f"--where {quote(f'{f}={value}')}" for f, value in zip(differing, most, strict=True) if value is not None]
+    part = f"isocompute doctor RUNS {' '.join(where)} --output part.parquet"
     rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
     raise FitError(
         unsaid if alike else apart,

@@ -505,6 +505,12 @@ def test_runs_of_two_tasks_are_parted_by_the_command_in_the_error(isocompute: Co
     assert {run.context["train_data"] for run in runs.runs()} == {"code"}
     assert len(runs.run_ids) == 4
     ok(isocompute("allocate", "part.parquet", "--budget", "100k"))
+    # Of runs that differ in several fields, the part that agrees in all.
+    model = np.where((task == "math") & table["experiment"].str.endswith(("0", "2")), "small", "large")
+    table.assign(train_data=task, model=model).to_csv(tmp_path / "u.csv", index=False)
+    (command,) = re.findall(r"isocompute (doctor [^)]*)", isocompute("allocate", "u.csv", "--budget", "100k").stderr)
+    ok(isocompute(*shlex.split(command)))
+    ok(isocompute("allocate", "part.parquet", "--budget", "100k"))
     ok(isocompute("doctor", "t.csv", "--where", "model=null", "--output", "out.jsonl"))
     assert isocompute("doctor", "t.csv", "--where", "train_data=cod", "--output", "out.jsonl").returncode == 1
 
