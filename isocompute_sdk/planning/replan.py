@@ -181,7 +181,8 @@ class Replan(Saved):
 
     def summary(self) -> str:
         """The answer as text: trouble, checkpoint, sunk cost, one line per option, notes."""
-        run = f"{self.run_id} (n = {self.group_size}, B_p = {self.problems_per_batch})"
+        assumed = ", assumed: --set problems_per_batch=BP" if self.forecast.problems_per_batch is None else ""
+        run = f"{self.run_id} (n = {self.group_size}, B_p = {self.problems_per_batch}{assumed})"
         lines = [f"{run}: {self.spent:,.0f} rollouts spent, {self.remaining:,.0f} left"]
         if self.onset is None and self.forecast.rises:
             lines.append("trouble: none found")
