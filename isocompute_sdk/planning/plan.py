@@ -208,7 +208,7 @@ class Plan(Sized, Saved):
             same = "as many GPUs as the runs had"
             what = same if speed.gpus is None else f"the runs had {counted(speed.gpus, 'GPU')} too"
             found.append((what, "--set gpus=NUMBER (set=) or a column gpus"))
-        if speed.measured is not None and speed.measured.gpus_chosen:
+        if speed.measured is not None and speed.measured.gpus_chosen and "gpus" not in self.hardware.model_fields_set:
             found.append(("the number of GPUs that most of the runs had", "--gpus (hardware=)"))
         if speed.measured is not None and speed.measured.kind_assumed:
             found.append(("GPUs as fast as those of the runs", "--rollouts-per-second"))
