@@ -336,6 +336,8 @@ def _pilot(
         problems_per_batch=planning.problems_per_batch,
         n_problems=n_problems,
         min_update_steps=planning.min_update_steps,
+        # A campaign makes a pilot in any case: it shows whether the recipe learns.
+        spend_all=study is not None and study.designed is not None,
     )
 
 
