@@ -197,10 +197,11 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
     spent = spending(material.folders)
     if not spent.rollouts:
         return [fact for fact in _cost(material, plan) if fact.value != UNKNOWN]
-    detail = f"{plan.rollouts:,} by the plan; evaluations on top: {spent.evaluation_rollouts:,.0f}"
+    of_plan = None if material.campaign is None else material.campaign.kinds["plan"].rollouts
+    detail = f"{of_plan or plan.rollouts:,.0f} by the plan; evaluations on top: {spent.evaluation_rollouts:,.0f}"
     facts = [Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail)]
     seconds, unit = 3600 * spent.hours, plan.budget.unit
-    if unit in ("gpu_hours", "usd") and material.campaign is not None:
+    if unit != "rollouts" and material.campaign is not None:
         paid = sum((getattr(cost, unit) or 0.0 for cost in material.campaign.kinds.values()), 0.0)
         facts = [Fact("Paid", say.amount(paid, unit), f"of {say.amount(plan.budget.amount, unit)}"), *facts]
     # Simulated runs log next to none.
