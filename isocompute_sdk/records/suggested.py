@@ -246,7 +246,7 @@ def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None
     if len(sizes) > 1 and sized:
         in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size in place of --set group_size=N."
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):
-        in_shell += " Also name the column of update steps: --rename THEIRS=step."
+        in_shell += " If another column counts updates: --rename THEIRS=step; if it counts rollouts: --rename THEIRS=C."
     raise RecordError(
         f"no column {' and no column '.join(_WANTED[name] for name in absent)}; the table has: {', '.join(present)}",
         f"{hint[0].upper()}{hint[1:]}.",
