@@ -191,6 +191,9 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
             say(printable(f"    {fell[row['run_id']].fall}"))
         elif alone is not None and alone.data["runs"] == 1:
             say(printable(f"    {alone.message}"))
+        for one in found.get(row["run_id"], ()):
+            if one.code == "low-last-evaluation":
+                say(printable(f"    {one.trouble}"))
         for one in sick.get(row["run_id"], ()):
             say(printable(f"    {one.trouble}; {CHANGE_FIRST}"))
     if unsized := runs_without_sizes(runs):
