@@ -459,18 +459,29 @@ class DesignedPilot:
         sizes = [(run.group_size, run.problems_per_batch, float(run.rollouts)) for run in going]
         ended -= {(n, problems) for n, problems, _ in sizes}
         judged = prospects(fits, sizes, target, ended)
+        hopeful = [run for run, one in zip(going, judged, strict=True) if not one.hopeless]
+        # Runs that turn out dearer than priced end where the pilot's share does.
+        rest = sum(self.own.cost(self.spec(run)) * (run.final_steps / run.update_steps - 1.0) for run in hopeful)
+        most = max(self._most(taken), 0.0)
+        paid = min(1.0, most / rest) if rest else 1.0
+        looks = last.looks[1:] if paid == 1.0 else ()
+        ends = [run.update_steps + math.floor(paid * (run.final_steps - run.update_steps)) for run in going]
         now = [
             replace(run, final_steps=run.update_steps, stopped=one.chance)
             if one.hopeless
-            else run.leg(last.looks[1] if len(last.looks) > 1 else 1.0)
-            for run, one in zip(going, judged, strict=True)
+            else replace(run, final_steps=end).leg(looks[0] if looks else 1.0)
+            for run, end, one in zip(going, ends, judged, strict=True)
         ]
         stopped = [run.run_id for run in now if run.stopped is not None]
         what = (
             f"stopped {', '.join(stopped)}, which cannot be the best there" if stopped else "all may still be the best"
         )
+        if paid < 1.0:
+            cost, share = (amount_text(amount, left.unit) for amount in (rest, most))
+            what += f"; the others would cost {cost} more, and {share} is left of the pilot's share: they "
+            what += f"go on for {paid:.0%} of that" if paid else "end now"
         reason = f"interim look, judged at the plan's {target:,.0f} rollouts: {what}"
-        self._save(taken, "look", reason, now, looks=last.looks[1:], target=target)
+        self._save(taken, "look", reason, now, looks=looks, target=target)
 
     def _mark_stopped(self, last: Decision) -> None:
         """Say in the run folders which runs were stopped early."""

@@ -187,6 +187,24 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
     assert set(stopped) <= {run.run_id for run in RunSet.from_dict(fitted).runs()}
 
 
+@pytest.mark.parametrize("dearer", [1.5, 4.0])
+def test_runs_that_turn_out_dearer_than_priced_end_where_the_share_of_the_pilot_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dearer: float
+) -> None:
+    cost = pilots.StudyRuns.cost
+    monkeypatch.setattr(pilots.StudyRuns, "cost", lambda own, run: dearer * cost(own, run))
+    monkeypatch.setattr(pilots, "prospects", lambda _fits, runs, *_: tuple(Prospect(0.5, False) for _ in runs))
+    monkeypatch.setattr(pilots, "SHARES", (0.15,))
+    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    pilot = make(tmp_path / "out").designed
+    assert pilot is not None
+    runs = pilot.carry_out()
+    begun = read_decisions(tmp_path / "out")[0].runs
+    spent, first = (dearer * sum(run.rollouts for run in some) for some in (runs, begun))
+    # What the runs had cost at the first look cannot be saved any more.
+    assert spent == first if first > 0.15 * BUDGET else 0.13 * BUDGET < spent <= 0.15 * BUDGET
+
+
 def test_a_round_of_which_little_is_left_to_save_is_not_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
