@@ -57,6 +57,8 @@ class Overview:
     """Until what is left of the budget is spent, at the speed of these runs; None if unknown."""
     first: str
     """In words, what it does before it decides anew: trains runs, looks at paused ones; empty where it decides now."""
+    speed: str
+    """In words, how much slower its runs were than stated; empty if they were not."""
     stage: str
     """What is going on, in a few words."""
     done: bool
@@ -314,9 +316,15 @@ def overview(folder: Path) -> Overview | None:
         seconds_left(statuses),
         None if left is None or budget is None or budget.unit != "rollouts" else seconds_for(left, statuses),
         "" if not taken else _first(taken[-1], statuses, "next start" if controller is None else "controller"),
+        "" if done or study.designed is None else _speed(folder, study),
         f"{stage}; {changes}" if changes else stage,
         done and not changes,
     )
+
+
+def _speed(folder: Path, study: Study) -> str:
+    campaign = _campaign_in(folder, study)
+    return campaign.study_runs.slowdown(campaign.runs())
 
 
 def in_the_way(found: Overview) -> IsoComputeError | None:

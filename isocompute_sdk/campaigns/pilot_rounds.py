@@ -294,7 +294,7 @@ class DesignedPilot:
         values: dict[str, Any] = {"spent": self._spent(taken), **more}
         decided = Decision(number, kind, reason, tuple(runs.values()), tuple(known), **values)
         DECISION.save(decision_file(self.root, number, kind), decided)
-        self.tell(reason)
+        self.tell("; ".join(filter(None, (reason, self.own.slowdown(self.runs(taken))))))
 
     def _spent(self, taken: Sequence[Decision]) -> float:
         """What the runs have cost by now, in the budget's unit."""

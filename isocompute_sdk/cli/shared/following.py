@@ -227,6 +227,8 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
     idle = "no controller is running" + ("" if found.done else f"; to go on: {to_go_on(found.folder)}")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {'; '.join(filter(None, (printable(found.stage), found.first, who)))}"
+    if found.speed:
+        yield found.speed
     if (stop := in_the_way(found)) is not None:
         yield f"its next start stops: {stop.message}"
         yield f"  {stop.shell_hint}"

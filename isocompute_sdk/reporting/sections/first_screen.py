@@ -219,6 +219,8 @@ def _going_on(material: Material) -> list[Block]:
                 text += f", {bare(since, budget.unit)} of that since the plan was made"
         if campaign.first:
             text += f". {say.sentence(campaign.first)[:-1]}"
+        if campaign.speed:
+            text += f". {say.sentence(campaign.speed)[:-1]}"
         if material.plan is not None:
             text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:

@@ -17,13 +17,14 @@ from isocompute_sdk.campaigns.campaign import Campaign, Outcome
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
+from isocompute_sdk.campaigns.study_runs import StudyRuns
 from isocompute_sdk.errors import BackendError, PlanError
 from isocompute_sdk.planning import Planner
 from isocompute_sdk.planning.trials import Prospect
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.run_journal import record
-from isocompute_sdk.specs import Study
+from isocompute_sdk.specs import RunSpec, Study
 from isocompute_sdk.tolerances import MIN_UPDATES
 from tests.studies import make_study
 from tests.unit.curve_backend import CurveBackend, LongerCurveBackend
@@ -191,9 +192,16 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
 def test_runs_that_turn_out_dearer_than_priced_end_where_the_share_of_the_pilot_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dearer: float
 ) -> None:
-    cost = pilots.StudyRuns.cost
-    monkeypatch.setattr(pilots.StudyRuns, "cost", lambda own, run: dearer * cost(own, run))
-    monkeypatch.setattr(pilots, "prospects", lambda _fits, runs, *_: tuple(Prospect(0.5, False) for _ in runs))
+    priced = StudyRuns.cost
+
+    def cost(own: StudyRuns, run: RunSpec) -> float:
+        return dearer * priced(own, run)
+
+    def judged(_fits: object, runs: Sequence[object], *_: object) -> tuple[Prospect, ...]:
+        return tuple(Prospect(0.5, hopeless=False) for _ in runs)
+
+    monkeypatch.setattr(StudyRuns, "cost", cost)
+    monkeypatch.setattr(pilots, "prospects", judged)
     monkeypatch.setattr(pilots, "SHARES", (0.15,))
     monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
     pilot = make(tmp_path / "out").designed
