@@ -287,6 +287,15 @@ def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(isocompute
     stopped = isocompute("run", "study.yaml")
     assert stopped.returncode == 1
     assert "rises beyond noise" in stopped.stderr
+    # What says how it goes on says that it stopped, and nothing would train a plan without a rise.
+    (reason,) = re.findall(r"error: (.*)", stopped.stderr)
+    told = build(gather(folder, Asked())).answer
+    shown = [one.text for one in told.more if isinstance(one, Missing)]
+    for text in (*(ok(isocompute(one, "runs/flat")).stdout for one in ("status", "next")), " ".join(shown)):
+        assert reason in text
+        assert "isocompute run" not in text
+        assert "whole budget" not in text
+    assert "isocompute launch" not in stopped.stderr
     taken = read_decisions(folder)
     assert all(one.what != "plan" for one in taken)
     # Before it stops its runs go on for longer, and with more of the budget until one rises.
