@@ -399,8 +399,10 @@ def best_so_far(folder: Path, study: Study) -> Plan | None:
         if fits.surface is None or fits.largest_compute is None:
             return None
         if study.budget is None or ((folder / REFIT).exists() and not changed):
-            planner = Planner.for_study(fits, study)
-            return planner.allocate(fits.largest_compute, n_problems=study.data.n_problems, slots=0)
+            # As `isocompute audit` asks about the same runs.
+            return Planner(fits, allow_off_policy=True).allocate(
+                fits.largest_compute, min_update_steps=1, spend="all", mode="conservative", beyond_grid=0, slots=0
+            )
         asked = question(study, folder, fits)
         options = dict[str, Any](asked.options)
         options["slots"] = 0
