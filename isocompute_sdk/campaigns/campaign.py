@@ -73,7 +73,8 @@ CAMPAIGN = Document(
     1,
     CampaignSettings,
     typed=True,
-    remedy=f"Move it away, with {', '.join(RESULTS)} where they exist: runs and decisions are kept and taken up again.",
+    remedy=f"Rename it to {SETTINGS}.old, and {', '.join(RESULTS)} in the same way where they exist: runs and "
+    "decisions are kept and taken up again.",
 )
 
 

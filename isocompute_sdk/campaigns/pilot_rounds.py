@@ -239,8 +239,15 @@ class DesignedPilot:
         return run
 
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
-        """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
+        """The plan for what is left of the budget; a pilot run that it continues counts towards it.
+
+        Raises:
+            PlanError: nothing fits what is left, or the plan of this budget was trained.
+        """
         taken = self.decisions()
+        last = taken[-1]
+        if last.what == "plan" and store.is_finished(self.own.place(self.spec(last.named[last.planned]))):
+            raise PlanError(f"its plan was trained: {last.planned}", "To plan more, raise the budget in the study.")
         asked = {**self.asked(fits), **options}
         return self.own.planner(fits, self.runs(taken)).allocate(self.left(taken), **asked)
 
