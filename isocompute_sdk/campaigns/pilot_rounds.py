@@ -269,8 +269,10 @@ class DesignedPilot:
             steps, every = max(plan.update_steps, continued.update_steps), plan.evaluation.every_steps
             run = replace(continued, update_steps=steps, final_steps=steps, stopped=None, every_steps=every)
             spent -= self.own.cost(self.spec(continued))
-            reason = f"{continued.run_id} has the plan's n and B_p, goes on from {continued.update_steps:,} steps"
-            reason += ", and becomes the planned run"
+            goes_on = f"goes on from {continued.update_steps:,} steps, and becomes the planned run"
+            if steps == continued.update_steps:
+                goes_on = f"and no fewer steps than its {plan.update_steps:,}: nothing more is trained"
+            reason = f"{continued.run_id} has the plan's n and B_p, {goes_on}"
         else:
             n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
             seed = 1 + max(one.seed for one in taken[-1].runs)

@@ -253,3 +253,20 @@ def test_a_larger_budget_takes_the_pilot_up_again(whole: tuple[Path, Outcome], t
     kinds = [one.what for one in read_decisions(folder)]
     assert (kinds.count("plan"), kinds.count("edit")) == (2, 1)
     assert sum(status.rollouts for status in larger.status()) <= 2 * BUDGET
+
+
+@pytest.mark.slow
+def test_a_plan_shorter_than_the_run_that_it_continues_trains_nothing_and_says_so(
+    whole: tuple[Path, Outcome], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(whole[0], tmp_path / "copy")
+    next((folder / "decisions").glob("*-plan.json")).unlink()
+    designed = make(folder).designed
+    assert designed is not None
+    has = {(run.group_size, run.problems_per_batch): run for run in read_decisions(folder)[-1].runs}
+    plan = designed.own.planner(whole[1].fits, ()).allocate(9_000, problems_per_batch=8, update_steps=21)
+    before = has[plan.group_size, plan.problems_per_batch]
+    assert before.update_steps > plan.update_steps
+    run = designed.planned_run(plan)
+    assert (run.run_id, run.update_steps) == (before.run_id, before.update_steps)
+    assert "goes on" not in read_decisions(folder)[-1].reason
