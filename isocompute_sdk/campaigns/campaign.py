@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
 from typing import Any, Literal
 
 from isocompute_sdk import api
@@ -74,7 +73,8 @@ CAMPAIGN = Document(
     1,
     CampaignSettings,
     typed=True,
-    remedy=f"Move it away, with {', '.join(RESULTS)} where they exist: runs and decisions are kept and taken up again.",
+    remedy=f"Rename it to {SETTINGS}.old, and {', '.join(RESULTS)} in the same way where they exist: runs and "
+    "decisions are kept and taken up again.",
 )
 
 
@@ -116,6 +116,17 @@ def refuse_less(earlier: Budget | None, now: Budget | None) -> None:
             f"more, in the same unit",
             "Give that much or more; a study with another name starts afresh.",
         )
+
+
+def without_rise(plan: Plan) -> PlanError | None:
+    """Why a campaign does not train its plan: no run's reward rises; None where one does."""
+    if plan.fits is None or not plan.fits.no_rise:
+        return None
+    return PlanError(
+        f"no run's reward rises beyond noise, so nothing is trained for the rest of {plan.whole_budget}",
+        "Look at the reward and at how hard the problems are for the model (isocompute problems --help); then change "
+        "the study and rename it.",
+    )
 
 
 @dataclass(frozen=True)
@@ -310,12 +321,8 @@ class Campaign:
             PlanError: no run's reward rises beyond noise, so that there is no plan to train.
         """
         plan, designed = self.allocate(), self.designed
-        if plan.fits is not None and plan.fits.no_rise:
-            raise PlanError(
-                f"no run's reward rises beyond noise, so nothing is trained for the rest of {plan.whole_budget}",
-                "Look at the reward and at how hard the problems are for the model (isocompute problems --help), or "
-                f"train the plan by hand: isocompute launch {quote(str(self.root / PLAN))}",
-            )
+        if (stop := without_rise(plan)) is not None:
+            raise stop
         if designed is not None:
             return designed.planned_run(plan)
         seeds = [run.seed for run in self.study.expand()]

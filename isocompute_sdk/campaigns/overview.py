@@ -20,6 +20,7 @@ from isocompute_sdk.campaigns.campaign import (
     check_edit,
     edits,
     refuse_less,
+    without_rise,
 )
 from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
 from isocompute_sdk.campaigns.carrying_out import records_of
@@ -57,6 +58,8 @@ class Overview:
     """Until what is left of the budget is spent, at the speed of these runs; None if unknown."""
     first: str
     """In words, what it does before it decides anew: trains runs, looks at paused ones; empty where it decides now."""
+    speed: str
+    """In words, how much slower its runs were than stated; empty if they were not."""
     stage: str
     """What is going on, in a few words."""
     done: bool
@@ -268,6 +271,10 @@ def to_go_on(folder: Path | None, file: Path | None = None, budget: str = "") ->
     how, when, copy = f"isocompute run {quote(str(file))}", "", file
     if folder is not None:
         study, copy = study_of(folder), file or folder / STUDY_COPY
+        asked = study if file is None else load_study(file)
+        if asked is not None and not budget and (stop := _without_rise(folder, asked)) is not None:
+            advice = stop.hint or ""
+            return f"{advice[:1].lower()}{advice[1:-1]}; it stopped: {stop.message}"
         moved = study is not None and CAMPAIGN.holds(folder / SETTINGS) and _base(folder, study) is None
         how = resuming(folder, file) or "isocompute run with its study file, where it was started"
         if moved and study is not None:
@@ -314,15 +321,23 @@ def overview(folder: Path) -> Overview | None:
         seconds_left(statuses),
         None if left is None or budget is None or budget.unit != "rollouts" else seconds_for(left, statuses),
         "" if not taken else _first(taken[-1], statuses, "next start" if controller is None else "controller"),
+        "" if done or study.designed is None else _speed(folder, study),
         f"{stage}; {changes}" if changes else stage,
         done and not changes,
     )
 
 
+def _speed(folder: Path, study: Study) -> str:
+    campaign = _campaign_in(folder, study)
+    return campaign.study_runs.slowdown(campaign.runs())
+
+
 def in_the_way(found: Overview) -> IsoComputeError | None:
     """What stops the next start of a campaign before its next decision; None if nothing that is known does."""
-    if found.study.designed is None or found.done or found.controller is not None or (found.folder / PLAN).exists():
+    if found.study.designed is None or found.done or found.controller is not None:
         return None
+    if (found.folder / PLAN).exists():
+        return _without_rise(found.folder, found.study)
     try:
         campaign = _campaign_in(found.folder, found.study)
         designed = campaign.designed
@@ -333,6 +348,12 @@ def in_the_way(found: Overview) -> IsoComputeError | None:
     except PlanError as error:
         return error
     return None
+
+
+def _without_rise(folder: Path, study: Study) -> PlanError | None:
+    """The error with which the next start of a campaign ends since no reward rises; None where it plans anew."""
+    has_plan = CAMPAIGN.holds(folder / SETTINGS) and (folder / PLAN).exists()
+    return without_rise(Plan.load(folder / PLAN)) if has_plan and not edited(folder, study) else None
 
 
 def _controller_in(folder: Path, places: Sequence[Path]) -> Controller | None:
@@ -371,15 +392,17 @@ def best_so_far(folder: Path, study: Study) -> Plan | None:
     changed = bool(edited(folder, study))
     if (folder / PLAN).exists() and not (folder / REFIT).exists() and not changed:
         plan = Plan.load(folder / PLAN)
-        return None if plan.fits is not None and plan.fits.no_rise else plan
+        return None if without_rise(plan) is not None else plan
     saved = next((Fits.load(folder / name) for name in (REFIT, FITS) if (folder / name).exists()), None)
     try:
         fits = _fitted(folder, study) if saved is None else saved
         if fits.surface is None or fits.largest_compute is None:
             return None
         if study.budget is None or ((folder / REFIT).exists() and not changed):
-            planner = Planner.for_study(fits, study)
-            return planner.allocate(fits.largest_compute, n_problems=study.data.n_problems, slots=0)
+            # As `isocompute audit` asks about the same runs.
+            return Planner(fits, allow_off_policy=True).allocate(
+                fits.largest_compute, min_update_steps=1, spend="all", mode="conservative", beyond_grid=0, slots=0
+            )
         asked = question(study, folder, fits)
         options = dict[str, Any](asked.options)
         options["slots"] = 0
@@ -421,7 +444,7 @@ def _stage(
         return "done", True
     if (folder / PLAN).exists():
         plan = Plan.load(folder / PLAN)
-        if plan.fits is not None and plan.fits.no_rise:
+        if without_rise(plan) is not None:
             return "stopped before its plan: no run's reward rises beyond noise", False
         return f"training the plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}", False
     if taken is None:

@@ -239,8 +239,15 @@ class DesignedPilot:
         return run
 
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
-        """The plan for what is left of the budget; a pilot run that it continues counts towards it."""
+        """The plan for what is left of the budget; a pilot run that it continues counts towards it.
+
+        Raises:
+            PlanError: nothing fits what is left, or the plan of this budget was trained.
+        """
         taken = self.decisions()
+        last = taken[-1]
+        if last.what == "plan" and store.is_finished(self.own.place(self.spec(last.named[last.planned]))):
+            raise PlanError(f"its plan was trained: {last.planned}", "To plan more, raise the budget in the study.")
         asked = {**self.asked(fits), **options}
         return self.own.planner(fits, self.runs(taken)).allocate(self.left(taken), **asked)
 
@@ -262,8 +269,10 @@ class DesignedPilot:
             steps, every = max(plan.update_steps, continued.update_steps), plan.evaluation.every_steps
             run = replace(continued, update_steps=steps, final_steps=steps, stopped=None, every_steps=every)
             spent -= self.own.cost(self.spec(continued))
-            reason = f"{continued.run_id} has the plan's n and B_p, goes on from {continued.update_steps:,} steps"
-            reason += ", and becomes the planned run"
+            goes_on = f"goes on from {continued.update_steps:,} steps, and becomes the planned run"
+            if steps == continued.update_steps:
+                goes_on = f"and no fewer steps than its {plan.update_steps:,}: nothing more is trained"
+            reason = f"{continued.run_id} has the plan's n and B_p, {goes_on}"
         else:
             n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
             seed = 1 + max(one.seed for one in taken[-1].runs)
@@ -294,7 +303,7 @@ class DesignedPilot:
         values: dict[str, Any] = {"spent": self._spent(taken), **more}
         decided = Decision(number, kind, reason, tuple(runs.values()), tuple(known), **values)
         DECISION.save(decision_file(self.root, number, kind), decided)
-        self.tell(reason)
+        self.tell("; ".join(filter(None, (reason, self.own.slowdown(self.runs(taken))))))
 
     def _spent(self, taken: Sequence[Decision]) -> float:
         """What the runs have cost by now, in the budget's unit."""
@@ -459,18 +468,29 @@ class DesignedPilot:
         sizes = [(run.group_size, run.problems_per_batch, float(run.rollouts)) for run in going]
         ended -= {(n, problems) for n, problems, _ in sizes}
         judged = prospects(fits, sizes, target, ended)
+        hopeful = [run for run, one in zip(going, judged, strict=True) if not one.hopeless]
+        # Runs that turn out dearer than priced end where the pilot's share does.
+        rest = sum(self.own.cost(self.spec(run)) * (run.final_steps / run.update_steps - 1.0) for run in hopeful)
+        most = max(self._most(taken), 0.0)
+        paid = min(1.0, most / rest) if rest else 1.0
+        looks = last.looks[1:] if paid == 1.0 else ()
+        ends = [run.update_steps + math.floor(paid * (run.final_steps - run.update_steps)) for run in going]
         now = [
             replace(run, final_steps=run.update_steps, stopped=one.chance)
             if one.hopeless
-            else run.leg(last.looks[1] if len(last.looks) > 1 else 1.0)
-            for run, one in zip(going, judged, strict=True)
+            else replace(run, final_steps=end).leg(looks[0] if looks else 1.0)
+            for run, end, one in zip(going, ends, judged, strict=True)
         ]
         stopped = [run.run_id for run in now if run.stopped is not None]
         what = (
             f"stopped {', '.join(stopped)}, which cannot be the best there" if stopped else "all may still be the best"
         )
+        if paid < 1.0:
+            cost, share = (amount_text(amount, left.unit) for amount in (rest, most))
+            what += f"; the others would cost {cost} more, and {share} is left of the pilot's share: they "
+            what += f"go on for {paid:.0%} of that" if paid else "end now"
         reason = f"interim look, judged at the plan's {target:,.0f} rollouts: {what}"
-        self._save(taken, "look", reason, now, looks=last.looks[1:], target=target)
+        self._save(taken, "look", reason, now, looks=looks, target=target)
 
     def _mark_stopped(self, last: Decision) -> None:
         """Say in the run folders which runs were stopped early."""

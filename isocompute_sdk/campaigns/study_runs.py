@@ -41,9 +41,8 @@ class Cost:
         )
 
 
-MAX_SLOWER = 2.0
-"""Time that updates may take over the time that a stated speed says; responses that grow take longer too."""
-
+MIN_SLOWER = 1.05
+"""Time of updates over the time that a stated speed says from which they count as slower."""
 
 SPEED = ("step_overhead_seconds", "latency_floor_seconds", "rollouts_per_second", "startup_seconds", "gpus")
 """Parts of a throughput that are measured together; what a study states besides, such as a price, stays."""
@@ -87,18 +86,20 @@ class StudyRuns:
         return Planner.for_study(fits, self.study, self.throughput(runs))
 
     def throughput(self, runs: Sequence[RunSpec]) -> Throughput | None:
-        """The study's throughput; for a budget in time the speed that it does not state is that of these runs.
+        """The study's throughput; for a budget in time as slow as these runs, and their speed where it states none.
 
         Raises:
-            PlanError: these runs were far slower than stated, or do not tell the speed that the study leaves out.
+            PlanError: these runs do not tell the speed that the study leaves out.
         """
         study, stated = self.study, self.study.throughput
         if study.budget is None or not study.budget.timed:
             return stated
         begun = [run for run in self.kept(runs) if store.has_begun(self.place(run))]
         if stated is not None and stated.rollouts_per_second is not None:
-            self._refuse_wrong_speed(stated, begun)
-            return stated
+            ratio = self._slower(begun)
+            times = {"step_overhead_seconds": ratio, "latency_floor_seconds": ratio, "rollouts_per_second": 1.0 / ratio}
+            given = stated.model_fields_set & set(times)
+            return stated.model_copy(update={name: getattr(stated, name) * times[name] for name in given})
         if not begun:
             raise PlanError(
                 f"a budget of {study.budget} needs the speed of the machines, and nothing has run yet",
@@ -116,19 +117,26 @@ class StudyRuns:
         measured = Throughput.measure(self.records(runs), gpus=max(self.study.hardware.gpu_counts))
         return measured.replace(**{name: kept[name] for name in kept if name not in (*SPEED, "measured")})
 
-    def _refuse_wrong_speed(self, stated: Throughput, runs: Sequence[RunSpec]) -> None:
-        """Raise where updates took far longer than the stated speed says: a plan would cost as much more."""
+    def slowdown(self, runs: Sequence[RunSpec]) -> str:
+        """In words, how much slower than the study's throughput these runs were; empty if they were not."""
+        stated, budget = self.study.throughput, self.study.budget
+        if stated is None or stated.rollouts_per_second is None or budget is None or not budget.timed:
+            return ""
+        ratio = self._slower(runs)
+        took = f"updates took {ratio:.3g} times as long as the study's throughput says: planned with that"
+        return took if ratio > 1.0 else ""
+
+    def _slower(self, runs: Sequence[RunSpec]) -> float:
+        """Time that updates took over the time that the stated speed says; 1 where they were not slower."""
+        stated, gpus = self.study.throughput, max(self.study.hardware.gpu_counts)
+        assert stated is not None, "asked only about a stated speed"
+        speed = stated if stated.gpu_exponent is None else stated.at_gpus(gpus)
         taken = expected = 0.0
-        for run in runs:
+        for run in self.kept(runs):
             steps, hours = self._updates(run)
             taken += hours
-            expected += stated.wall_hours(run.rollouts_per_batch, steps) if hours else 0.0
-        if taken > MAX_SLOWER * expected:
-            raise PlanError(
-                f"the updates so far took {taken:.3g} hours, {taken / expected:.1f} times as long as the study's "
-                "throughput says: its plan would cost as much more",
-                self._to_write(runs),
-            )
+            expected += speed.wall_hours(run.rollouts_per_batch, steps)
+        return taken / expected if taken > MIN_SLOWER * expected else 1.0
 
     def _updates(self, run: RunSpec) -> tuple[int, float]:
         """Updates of a run, and the hours that they took; (0, 0.0) if unknown."""
@@ -137,25 +145,24 @@ class StudyRuns:
         return (status.step, hours) if hours and status.step else (0, 0.0)
 
     def _to_write(self, runs: Sequence[RunSpec]) -> str:
-        """What to write into the study so that it has the speed of these runs: measured, else a safe one."""
-        try:
-            found, how = self._measured(runs), "Write the speed of these runs into the study"
-        except FitError:
-            updates = [(run.rollouts_per_batch, *self._updates(run)) for run in runs]
-            slowest = max((3600 * hours / steps for _, steps, hours in updates if steps), default=0.0)
-            if not slowest:
-                return "Add throughput: to the study (isocompute run --probe measures it), and start again."
-            # Twice the slowest update at their largest batch.
-            rate = max(batch for batch, *_ in updates) / slowest
-            how = "These batches do not show how seconds grow. Write a speed into the study that is rather too low"
-            found = (self.study.throughput or Throughput()).replace(
-                step_overhead_seconds=slowest, rollouts_per_second=rate, gpus=max(self.study.hardware.gpu_counts)
-            )
+        """A safe speed to write into a study that leaves it out, where its runs do not tell it."""
+        updates = [(run.rollouts_per_batch, *self._updates(run)) for run in runs]
+        slowest = max((3600 * hours / steps for _, steps, hours in updates if steps), default=0.0)
+        if not slowest:
+            return "Add throughput: to the study (isocompute run --probe measures it), and start again."
+        # Twice the slowest update at their largest batch.
+        rate = max(batch for batch, *_ in updates) / slowest
+        found = (self.study.throughput or Throughput()).replace(
+            step_overhead_seconds=slowest, rollouts_per_second=rate, gpus=max(self.study.hardware.gpu_counts)
+        )
         names = [*SPEED, *(self.study.throughput.model_fields_set if self.study.throughput is not None else ())]
         values = {name: getattr(found, name) for name in dict.fromkeys(names) if name != "measured"}
         written = {name: f"{value:.3g}" if value < 100 else f"{value:.0f}" for name, value in values.items() if value}
         text = ", ".join(f"{name}: {value}" for name, value in written.items())
-        return f"{how}, and start again: throughput: {{{text}}}"
+        return (
+            "These batches do not show how seconds grow. Write a speed into the study that is rather too low, and "
+            f"start again: throughput: {{{text}}}"
+        )
 
     def cost(self, run: RunSpec) -> float:
         """What a run has cost, in the unit of the study's budget; 0 if nothing tells. Rollouts without a budget."""

@@ -286,8 +286,13 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
             f"next, to test the reward and how hard the problems are for the model: {reward_test(plan)}",
             f"then, with the log of a run whose reward rises: {typed.asking('allocate', 'NEW_RUN')}",
         ]
+    if plan.gains_nothing:
+        return lines
+    if first and typed.campaign:
+        how = "let the campaign go on, which makes such runs first"
+        return [*lines, f"or {how}: {typed.campaign.removeprefix('next: ')}"]
     anyway = typed.campaign.removeprefix("next: ") or train
-    return lines if plan.gains_nothing else [*lines, f"{'or' if first else 'to'} run this plan anyway: {anyway}"]
+    return [*lines, f"{'or' if first else 'to'} run this plan anyway: {anyway}"]
 
 
 def going_on(lead: str, plan: Plan, typed: Typed) -> list[str]:

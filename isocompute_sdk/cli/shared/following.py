@@ -224,10 +224,13 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
     from isocompute_sdk.planning.pricing import bare
 
     budget = found.study.budget
-    idle = "no controller is running" + ("" if found.done else f"; to go on: {to_go_on(found.folder)}")
+    stop = in_the_way(found)
+    idle = "no controller is running" + ("" if found.done or stop else f"; to go on: {to_go_on(found.folder)}")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     yield f"{found.study.name}: {'; '.join(filter(None, (printable(found.stage), found.first, who)))}"
-    if (stop := in_the_way(found)) is not None:
+    if found.speed:
+        yield found.speed
+    if stop is not None:
         yield f"its next start stops: {stop.message}"
         yield f"  {stop.shell_hint}"
     if best is not None:

@@ -215,19 +215,22 @@ def _going_on(material: Material) -> list[Block]:
         text = f"Preliminary: {ended} of {counted(started, 'run')} have ended. The numbers below will change."
         blocks.append(Paragraph(text))
     if (campaign := material.campaign) is not None and not campaign.done:
-        budget, text, command = campaign.study.budget, "The campaign is under way", material.resuming
+        budget, stop, command = campaign.study.budget, in_the_way(campaign), material.resuming
+        text = "The campaign is under way" if stop is None else "The campaign has stopped"
         if budget is not None and campaign.left is not None and (spent := budget.available - campaign.left):
             text += f"; {bare(spent, budget.unit)} of {budget} are spent"
             if since := material.spent_since:
                 text += f", {bare(since, budget.unit)} of that since the plan was made"
         if campaign.first:
             text += f". {say.sentence(campaign.first)[:-1]}"
-        if material.plan is not None:
+        if campaign.speed:
+            text += f". {say.sentence(campaign.speed)[:-1]}"
+        if material.plan is not None and stop is None:
             text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:
-            stop, how = in_the_way(campaign), "to go on"
+            how = "to go on"
             if stop is not None:
-                why = "" if stop.message in material.problem else f": {stop.message}. {stop.shell_hint}"
+                why = "" if stop.message in material.problem else f": {stop.message}. {stop.shell_hint}".rstrip(".")
                 text, how = f"{text}. Its next start stops{why or ' for the reason above'}", "once the study is changed"
             text += f". No process controls it; {how}: {'' if command else to_go_on(campaign.folder)}"
         blocks.append(Missing(text.strip() if command else f"{text}.", command))

@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
+import isocompute_sdk as iso
 from isocompute_sdk.campaigns import pilot_rounds as pilots
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.campaigns.overview import best_so_far, overview
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
+from isocompute_sdk.campaigns.study_runs import StudyRuns
 from isocompute_sdk.errors import BackendError, PlanError
-from isocompute_sdk.planning import Planner
 from isocompute_sdk.planning.trials import Prospect
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.run_journal import record
-from isocompute_sdk.specs import Study
+from isocompute_sdk.specs import RunSpec, Study
 from isocompute_sdk.tolerances import MIN_UPDATES
 from tests.studies import make_study
 from tests.unit.curve_backend import CurveBackend, LongerCurveBackend
@@ -140,8 +141,12 @@ def test_what_was_spent_adds_up_by_kind(whole: tuple[Path, Outcome]) -> None:
     assert seen.controller is None
     best = best_so_far(whole[0], seen.study)
     assert best is not None
-    again = Planner.for_study(whole[1].refitted, seen.study).allocate(BUDGET, slots=0)
-    assert (best.group_size, best.rollouts) == (again.group_size, again.rollouts)
+    # An audit of the same runs says the same.
+    assert whole[1].refitted.runs is not None
+    (audited,) = iso.audit(RunSet.from_dict(whole[1].refitted.runs), eval_set="validation").groups
+    assert best.rollouts == audited.decided_at
+    assert best.group_size in {run.group_size for run in audited.runs}
+    assert f"n = {best.group_size}" in audited.sentence
     assert overview(whole[0].parent) is None
 
 
@@ -187,6 +192,31 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
     assert set(stopped) <= {run.run_id for run in RunSet.from_dict(fitted).runs()}
 
 
+@pytest.mark.parametrize("dearer", [1.5, 4.0])
+def test_runs_that_turn_out_dearer_than_priced_end_where_the_share_of_the_pilot_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dearer: float
+) -> None:
+    priced = StudyRuns.cost
+
+    def cost(own: StudyRuns, run: RunSpec) -> float:
+        return dearer * priced(own, run)
+
+    def judged(_fits: object, runs: Sequence[object], *_: object) -> tuple[Prospect, ...]:
+        return tuple(Prospect(0.5, hopeless=False) for _ in runs)
+
+    monkeypatch.setattr(StudyRuns, "cost", cost)
+    monkeypatch.setattr(pilots, "prospects", judged)
+    monkeypatch.setattr(pilots, "SHARES", (0.15,))
+    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    pilot = make(tmp_path / "out").designed
+    assert pilot is not None
+    runs = pilot.carry_out()
+    begun = read_decisions(tmp_path / "out")[0].runs
+    spent, first = (dearer * sum(run.rollouts for run in some) for some in (runs, begun))
+    # What the runs had cost at the first look cannot be saved any more.
+    assert spent == first if first > 0.15 * BUDGET else 0.13 * BUDGET < spent <= 0.15 * BUDGET
+
+
 def test_a_round_of_which_little_is_left_to_save_is_not_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,3 +253,20 @@ def test_a_larger_budget_takes_the_pilot_up_again(whole: tuple[Path, Outcome], t
     kinds = [one.what for one in read_decisions(folder)]
     assert (kinds.count("plan"), kinds.count("edit")) == (2, 1)
     assert sum(status.rollouts for status in larger.status()) <= 2 * BUDGET
+
+
+@pytest.mark.slow
+def test_a_plan_shorter_than_the_run_that_it_continues_trains_nothing_and_says_so(
+    whole: tuple[Path, Outcome], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(whole[0], tmp_path / "copy")
+    next((folder / "decisions").glob("*-plan.json")).unlink()
+    designed = make(folder).designed
+    assert designed is not None
+    has = {(run.group_size, run.problems_per_batch): run for run in read_decisions(folder)[-1].runs}
+    plan = designed.own.planner(whole[1].fits, ()).allocate(9_000, problems_per_batch=8, update_steps=21)
+    before = has[plan.group_size, plan.problems_per_batch]
+    assert before.update_steps > plan.update_steps
+    run = designed.planned_run(plan)
+    assert (run.run_id, run.update_steps) == (before.run_id, before.update_steps)
+    assert "goes on" not in read_decisions(folder)[-1].reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -145,7 +146,18 @@ def test_a_damaged_campaign_hides_no_run_and_is_told(isocompute: Command, tmp_pa
     (tmp_path / "runs" / "small" / "campaign.json").write_text('{"kind": "campaign"')
     said = isocompute("status", "runs/small")
     assert said.stdout.splitlines()[:2] == runs
-    assert "campaign.json" in refused(said)
+    advice = refused(said)
+    assert "campaign.json" in advice
+    # What it advises keeps the trained plan, which a larger budget follows.
+    folder = tmp_path / "runs" / "small"
+    for name in re.findall(r"\w+\.json\b(?!\.old)", advice.partition("Rename")[2]):
+        (folder / name).rename(folder / f"{name}.old")
+    (folder / "campaign.json").rename(folder / "campaign.json.old")
+    planned = json.loads(max((folder / "decisions").glob("*-plan.json")).read_text())["planned"]
+    assert f"trained: {planned}" in isocompute("run", "small.yaml").stderr
+    study["budget"] = {"rollouts": "600k"}
+    (tmp_path / "small.yaml").write_text(json.dumps({**study, "data": data, "recipe": "easy", "backend": "simulator"}))
+    assert isocompute("run", "small.yaml").returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import isocompute_sdk as iso
+from isocompute_sdk.cli.shared.display import what_next
 from isocompute_sdk.cli.shared.typed import Typed, filled
 from isocompute_sdk.laws import measured_easy
 from tests.processes import ok
@@ -120,6 +121,11 @@ def test_a_plan_that_is_not_approved_is_not_what_to_train_next(
     next_ = [line.split()[2] for line in lines if line.startswith("next: ")]
     assert next_ == [{"do-not": "next"}.get(kind, "launch")]
     if (kind, shlex.split(command)[0]) == ("do-not", "allocate"):
+        # A campaign trains no such plan: it makes those runs.
+        typed = Typed(tuple(shlex.split(command)), campaign="next: isocompute run s.yaml")
+        *_, last = what_next(iso.Plan.load(tmp_path / "plan.json"), typed)
+        assert last.endswith(": isocompute run s.yaml")
+        assert "this plan" not in last
         warned = ok(isocompute("launch", "plan.json", "--model", "some/model")).stdout
         (words,) = re.findall(r"isocompute (next pilot.csv [^,\n]*)", warned)
         ok(isocompute(*shlex.split(words)))

@@ -14,10 +14,11 @@ import pytest
 
 from isocompute_sdk import RunSet, api
 from isocompute_sdk.campaigns.campaign import Campaign
-from isocompute_sdk.campaigns.overview import resuming
+from isocompute_sdk.campaigns.overview import overview, resuming
 from isocompute_sdk.campaigns.pilot_rounds import read_decisions
 from isocompute_sdk.cli.shared import following
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.planning import Plan
 from isocompute_sdk.reporting.material import Asked, gather
 from isocompute_sdk.reporting.page import Missing
 from isocompute_sdk.reporting.report import build
@@ -276,9 +277,7 @@ def untold(*_: object, **__: object) -> Throughput:
     raise FitError("seconds per step do not grow with the batch", "Give --rollouts-per-second.")
 
 
-def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(
-    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(isocompute: Run, tmp_path: Path) -> None:
     study, folder = tmp_path / "study.yaml", tmp_path / "runs" / "flat"
     flat = STUDY.replace("100k", "400k").replace(
         "slots: 3, stop_early: false, largest_share: 0.1", "largest_share: 0.08"
@@ -288,6 +287,15 @@ def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(
     stopped = isocompute("run", "study.yaml")
     assert stopped.returncode == 1
     assert "rises beyond noise" in stopped.stderr
+    # What says how it goes on says that it stopped, and nothing would train a plan without a rise.
+    (reason,) = re.findall(r"error: (.*)", stopped.stderr)
+    told = build(gather(folder, Asked())).answer
+    shown = [one.text for one in told.more if isinstance(one, Missing)]
+    for text in (*(ok(isocompute(one, "runs/flat")).stdout for one in ("status", "next")), " ".join(shown)):
+        assert reason in text
+        assert "isocompute run" not in text
+        assert "whole budget" not in text
+    assert "isocompute launch" not in stopped.stderr
     taken = read_decisions(folder)
     assert all(one.what != "plan" for one in taken)
     # Before it stops its runs go on for longer, and with more of the budget until one rises.
@@ -296,36 +304,42 @@ def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(
     study.write_text(flat.replace("0.08", "0.35"))
     ok(isocompute("run", "study.yaml"))
     assert read_decisions(folder)[-1].what == "plan"
-    # A speed that its runs do not reach would make the plan cost more than its budget.
+
+
+def test_a_campaign_plans_with_the_speed_of_its_runs_where_its_study_states_a_higher_one_or_none(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study, folder = tmp_path / "study.yaml", Path("runs/auto")
     text = STUDY.replace("budget: 100k", "budget: 20 gpu_hours").replace("scale: 20_000", "scale: 20_000, clock: true")
     text += "hardware: {gpus: 1}\n"
-    study.write_text(f"{text}throughput: {{rollouts_per_second: 500, gpus: 1, usd_per_gpu_hour: 2}}\n")
-    stopped = isocompute("run", "study.yaml")
-    assert stopped.returncode == 1
-    assert "times as long" in stopped.stderr
-    folder = tmp_path / "runs" / "auto"
-    assert not (folder / "plan.json").exists()
-    # Its page and its status say so too, and what to write is what the runs show, else a speed that stops nothing.
-    monkeypatch.chdir(tmp_path)
-    status = ok(isocompute("status", "runs/auto")).stdout
-    assert "times as long" in status
+    study.write_text(f"{text}throughput: {{rollouts_per_second: 20, gpus: 1, usd_per_gpu_hour: 2}}\n")
+    pause_at("round 2")
+    # Where it says what comes next, it says so.
+    status = ok(isocompute("status", str(folder))).stdout
+    assert status.count("times as long") == 1
     assert "GPU-hours" in next(line for line in status.splitlines() if line.startswith("spent:"))
     told = [one.text for one in build(gather(folder, Asked())).answer.more if isinstance(one, Missing)]
-    assert any("next start stops" in one for one in told)
-    written = [line for line in stopped.stderr.split("start again: ") if line.startswith("throughput: ")]
-    assert "usd_per_gpu_hour: 2" in written[0]
-    # Its next start does not need it: the runs say the speed that a study leaves out, unless they do not tell.
+    assert any("times as long" in one for one in told)
+    shutil.copytree(folder, tmp_path / "runs" / "kept")
+    assert "times as long" in ok(isocompute("run", "study.yaml")).stdout
+    found, plan = overview(folder), Plan.load(folder / "plan.json")
+    assert found is not None
+    assert found.left is not None
+    assert found.left >= 0
+    assert plan.throughput is not None
+    assert 0 < (plan.throughput.rollouts_per_second or 0) < 20
+    # The runs say the speed that a study leaves out, unless they do not tell; then a safe one is to be written.
+    shutil.rmtree(folder)
+    (tmp_path / "runs" / "kept").rename(folder)
     study.write_text(text)
     with monkeypatch.context() as unknown:
         unknown.setattr(Throughput, "measure", untold)
-        written += isocompute("run", "study.yaml").stderr.split("start again: ")[1:]
-    assert len(written) == 2
-    for one in written[::-1]:
-        study.write_text(text + one)
-        ok(isocompute("next", "study.yaml"))
-    ok(isocompute("run", "study.yaml"))
+        written = isocompute("run", "study.yaml").stderr.split("start again: ")[1]
+    study.write_text(text + written)
+    ok(isocompute("next", "study.yaml"))
     # No option is named that `isocompute run` does not have.
-    study.write_text(text.replace("20 gpu_hours", "{usd: 20}").replace("auto", "dear", 1) + written[1])
+    study.write_text(text.replace("20 gpu_hours", "{usd: 20}").replace("auto", "dear", 1) + written)
     unpriced = isocompute("run", "study.yaml").stderr
     assert "usd_per_gpu_hour" in unpriced
     assert "--usd-per-gpu-hour" not in unpriced
