@@ -98,8 +98,8 @@ class StudyRuns:
         if stated is not None and stated.rollouts_per_second is not None:
             ratio = self._slower(begun)
             times = {"step_overhead_seconds": ratio, "latency_floor_seconds": ratio, "rollouts_per_second": 1.0 / ratio}
-            given = stated.model_fields_set & set(times)
-            return stated.model_copy(update={name: getattr(stated, name) * times[name] for name in given})
+            given = {name: getattr(stated, name) for name in stated.model_fields_set & times.keys()}
+            return stated.model_copy(update={name: value * times[name] for name, value in given.items() if value})
         if not begun:
             raise PlanError(
                 f"a budget of {study.budget} needs the speed of the machines, and nothing has run yet",
