@@ -487,8 +487,8 @@ class DesignedPilot:
         )
         if paid < 1.0:
             cost, share = (amount_text(amount, left.unit) for amount in (rest, most))
-            what += f"; the others would cost {cost} more, and {share} is left of the pilot's share: they "
-            what += f"go on for {paid:.0%} of that" if paid else "end now"
+            what += f"; the rest of the way would cost {cost}, and {share} is left of the pilot's share: "
+            what += f"runs go on for {paid:.0%} of it" if paid else "all runs end now"
         reason = f"interim look, judged at the plan's {target:,.0f} rollouts: {what}"
         self._save(taken, "look", reason, now, looks=looks, target=target)
 
