@@ -78,7 +78,8 @@ def test_a_campaign_fits_best_at_k_beside_its_reward(place: Path, tmp_path: Path
     fits = Campaign(study, root, executor=LocalExecutor(1), fit_options={"pool": ("learning_rate",)}).fit()
     assert fits.metric == "avg@4"
     assert fits.runs is not None
-    assert RunSet.from_dict(fits.runs).metrics == ("avg@4", "best@2", "best@4")
+    # What it logs besides says its speed.
+    assert {"avg@4", "best@2", "best@4", "step_seconds"} <= {*RunSet.from_dict(fits.runs).metrics}
 
 
 @pytest.mark.slow
