@@ -185,11 +185,13 @@ def under_way(around: tuple[Study, Path] | None) -> Generator[None]:
 
 
 def say_first(around: tuple[Study, Path] | None) -> None:
-    """Print what the campaign around some runs does before it decides anew; nothing where it decides now."""
+    """Print how slow the runs of the campaign around them are, and what it does before it decides anew, if anything."""
     from isocompute_sdk.campaigns.overview import overview
     from isocompute_sdk.reporting.wording import sentence
 
     found = None if around is None else overview(around[1])
+    if found is not None and found.speed:
+        say(sentence(found.speed))
     if found is not None and found.first:
         say(f"{sentence(found.first)} With the runs so far:")
 
