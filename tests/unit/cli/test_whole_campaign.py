@@ -317,7 +317,7 @@ def test_a_campaign_plans_with_the_speed_of_its_runs_where_its_study_states_a_hi
     pause_at("round 2")
     # Where it says what comes next, it says so.
     status = ok(isocompute("status", str(folder))).stdout
-    assert status.count("times as long") == 1
+    assert status.count("times as long") == ok(isocompute("next", str(folder))).stdout.count("times as long") == 1
     assert "GPU-hours" in next(line for line in status.splitlines() if line.startswith("spent:"))
     told = [one.text for one in build(gather(folder, Asked())).answer.more if isinstance(one, Missing)]
     assert any("times as long" in one for one in told)
