@@ -228,7 +228,9 @@ def _going_on(material: Material) -> list[Block]:
         if material.plan is not None and stop is None:
             text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:
-            how = "to go on"
+            other, how = material.asked.budget, "to go on"
+            if other is not None and other.replace(spent=None) != budget:
+                how = f"this page asks about {other.replace(spent=None)}: change the budget in its study first; then"
             if stop is not None:
                 why = "" if stop.message in material.problem else f": {stop.message}. {stop.shell_hint}".rstrip(".")
                 text, how = f"{text}. Its next start stops{why or ' for the reason above'}", "once the study is changed"
