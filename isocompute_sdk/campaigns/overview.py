@@ -170,6 +170,8 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
             and its plan was trained.
     """
     saved = CAMPAIGN.load(folder / SETTINGS) if CAMPAIGN.holds(folder / SETTINGS) else None
+    if saved is not None:
+        check_edit(saved.study, study, registry.load(study.backend), _places(folder), folder)
     own = study.budget
     asked = own if budget is None else budget if own is None else budget.in_place_of(own)
     if asked is None:
@@ -396,7 +398,7 @@ def best_so_far(folder: Path, study: Study) -> Plan | None:
     saved = next((Fits.load(folder / name) for name in (REFIT, FITS) if (folder / name).exists()), None)
     try:
         fits = _fitted(folder, study) if saved is None else saved
-        if fits.surface is None or fits.largest_compute is None:
+        if fits.surface is None or fits.largest_compute is None or fits.no_rise:
             return None
         if study.budget is None or ((folder / REFIT).exists() and not changed):
             # As `isocompute audit` asks about the same runs.

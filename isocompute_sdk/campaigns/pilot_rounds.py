@@ -374,7 +374,8 @@ class DesignedPilot:
         going = [one for one in taken[-1].runs if one.run_id in kept and one.stopped is None]
         cost = sum(self.own.cost(self.spec(one)) for one in going)
         share = min(1.0, most / cost) if cost else 0.0
-        if any(share * one.update_steps < MIN_UPDATES for one in going):
+        # What little the share pays for shows no rise either.
+        if share < 1.0 and any(share * one.update_steps < MIN_UPDATES for one in going):
             return []
         ends = [one.update_steps + math.floor(share * one.update_steps) for one in going]
         return [

@@ -142,6 +142,10 @@ def test_a_damaged_campaign_hides_no_run_and_is_told(isocompute: Command, tmp_pa
     data = {"train": "t.jsonl", "validation": "v.jsonl", "reward": "r.py", "n_problems": 1000}
     (tmp_path / "small.yaml").write_text(json.dumps({**study, "data": data, "recipe": "easy", "backend": "simulator"}))
     assert isocompute("run", "small.yaml").returncode == 0
+    # An edit that a start refuses is refused where one asks about it.
+    edited = {**study, "data": data, "recipe": "hard", "backend": "simulator"}
+    (tmp_path / "edited.yaml").write_text(json.dumps(edited))
+    assert all("recipe.kl_coef" in refused(isocompute(command, "edited.yaml")) for command in ("next", "run"))
     runs = isocompute("status", "runs/small").stdout.splitlines()[:2]
     (tmp_path / "runs" / "small" / "campaign.json").write_text('{"kind": "campaign"')
     said = isocompute("status", "runs/small")
