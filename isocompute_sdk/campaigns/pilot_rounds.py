@@ -253,9 +253,10 @@ class DesignedPilot:
 
     def asked(self, fits: Fits) -> dict[str, Any]:
         """How it asks for its plan: with what that may take over from the pilot. A round asks about this very plan."""
-        longest = self._longest(self.decisions(), fits)
-        continued = {size: self.own.cost(self.spec(one)) for size, one in longest.items()}
-        return {"n_problems": self.study.data.n_problems, "continued": continued}
+        taken = self.decisions()
+        continued = {size: self.own.cost(self.spec(one)) for size, one in self._longest(taken, fits).items()}
+        most = max(self._most(taken), 0.0)
+        return {"n_problems": self.study.data.n_problems, "continued": continued, "most": most}
 
     def planned_run(self, plan: Plan) -> RunSpec:
         """The run that trains a plan; decided once."""
@@ -357,7 +358,6 @@ class DesignedPilot:
             asked = self.own.planner(fits, self.runs(taken)).next_runs(
                 self.left(taken),
                 slots=self.slots,
-                most=most,
                 continuing=self.extends,
                 **self.asked(fits),
             )

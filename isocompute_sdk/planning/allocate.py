@@ -78,6 +78,7 @@ class AllocateOptions(Options, total=False):
     """The same, with those of `allocate` alone."""
 
     slots: int
+    most: float | None
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Request:
     continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
     slots: int = SLOTS
     """Runs to make first that are looked for at most; 0 for none."""
+    most: float | None = None
+    """What they may cost together, in the budget's unit; None for no limit but their worth."""
 
     def __post_init__(self) -> None:
         for name, accepted in (("mode", ("expected", "conservative")), ("spend", ("worthwhile", "all"))):
@@ -142,7 +145,7 @@ class Request:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments that are not the defaults, as `of` takes them; without budget, `continued` and `slots`."""
+        """The arguments that are not the defaults, as `of` takes them; without budget, `continued`, `slots`, `most`."""
         plain, asked = vars(Request(self.budget)), {**vars(self), **vars(self.fixed)}
         return {name: asked[name] for name in KEPT if asked[name] != plain.get(name)}
 

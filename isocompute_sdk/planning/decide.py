@@ -416,7 +416,7 @@ def _first(
 ) -> NextRuns | None:
     """What to run before the plan; None where that was not asked for or the fits cannot say."""
     request, fits = resolved.request, resolved.fits
-    search = Search(request.slots) if search is None else search
+    search = Search(request.slots, request.most) if search is None else search
     fixed = request.fixed.update_steps is not None or request.fixed.rollouts_per_batch is not None
     if search.slots == 0 or fixed or fits.method == "paper":
         return None

@@ -67,6 +67,7 @@ class Planner(Basis):
             continued: pilot runs from whose checkpoint a plan may go on: their cost by (n, B_p). It counts for such a
                 plan instead of for the pilot in the budget's `spent`.
             slots: most runs to make first that the plan names, where they are worth their cost; 0 looks for none.
+            most: what they may cost together, in the budget's unit; None for no limit but their worth.
 
         Raises:
             PlanError: nothing fits; `smallest_budget` holds the smallest budget that does.

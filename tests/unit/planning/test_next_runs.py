@@ -142,6 +142,11 @@ def test_a_run_that_fell_is_not_continued(make_runs: Make, planner: Planner) -> 
 def test_a_limit_on_the_cost_is_kept(planner: Planner) -> None:
     found = planner.next_runs(BUDGET, slots=4, most=1e5)
     assert found.cost <= 1e5 * (1 + 1e-9)
+    # A plan names the same runs before it; with nothing to pay them from, none.
+    plan, none = (planner.allocate(BUDGET, slots=4, most=most).next_runs for most in (1e5, 0.0))
+    assert plan == found
+    assert none is not None
+    assert none.runs == ()
 
 
 def test_nothing_is_run_where_the_answer_is_known(make_runs: Make) -> None:
