@@ -122,7 +122,7 @@ def study_around(folder: Path) -> tuple[Study, Path] | None:
 
 
 def _places(folder: Path) -> tuple[Path, ...]:
-    """The folders of the runs in a folder; none where there are none."""
+    """The run folders below `folder`; empty if it has none."""
     try:
         return store.find_runs(folder)
     except IsoComputeError:

@@ -199,7 +199,7 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
     from isocompute_sdk.planning.plan import assumed_values
 
     if plan.approval is None and saved.approval is not None:
-        first = () if saved.next_runs is None else saved.next_runs.runs
+        first = saved.runs_first
         if any((run.group_size, run.problems_per_batch) == (plan.group_size, plan.problems_per_batch) for run in first):
             yield "a run to make before the plan, which names it"
         else:
@@ -252,7 +252,7 @@ def _not_approved(plan: Plan) -> list[Note]:
     if approval is None or approval.kind != "do-not":
         return []
     text = f"{approval.label}: {approval.reason}"
-    if plan.next_runs is not None and plan.next_runs.runs:
+    if plan.runs_first:
         command = Material("plan", Asked(), plan=plan, fits=plan.fits, plan_file=True).first
         where = ", with your runs in place of RUNS" * (_own_runs(plan) and runs_behind(plan.fits) == "RUNS")
         text += f". This prints what to run first: {command}{where}"

@@ -172,12 +172,14 @@ def falling_reward(run: RunTraces, *, live: bool = False) -> list[Finding]:
 def _low_at_the_end(trace: Trace) -> list[Finding]:
     """Most of the gain, or of the start, is gone in the last evaluation (`low-last-evaluation`), or in the last two."""
     value_T = trace.value_T
-    start = min(float(value_T[0]), float(np.mean(value_T[:FEW]))) if len(value_T) else 0.0
+    if len(value_T) <= FEW + 1:
+        return []
+    start = min(float(value_T[0]), float(np.mean(value_T[:FEW])))
+    certain = (CERTAIN + np.sqrt(np.log(len(value_T)))) * float(trace.noise_T[-1]) * np.sqrt(1.0 + 1.0 / FEW)
     for lows in (LASTING_FALL, 1):
         if len(value_T) < lows + FEW + 1:
             continue
         before, last = float(np.median(value_T[-lows - FEW : -lows])), float(value_T[-lows:].max())
-        certain = (CERTAIN + np.sqrt(np.log(len(value_T)))) * float(trace.noise_T[-1]) * np.sqrt(1.0 + 1.0 / FEW)
         gain = before - start
         gone = (gain > certain and last - start < COLLAPSE_LEFT * gain) or last < COLLAPSE_LEFT * start
         if not gone or before - last <= certain:

@@ -21,7 +21,7 @@ from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.phrases import chance_text, counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
-from isocompute_sdk.planning.next_runs import NextRuns
+from isocompute_sdk.planning.next_runs import NextRun, NextRuns
 from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Unlimited, Verdict
 from isocompute_sdk.planning.pricing import Pricing, amount_text, bare, evaluated, part_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
@@ -215,6 +215,11 @@ class Plan(Sized, Saved):
         if speed.is_stated_without("step_overhead_seconds"):
             found.append(("seconds in proportion to rollouts", "--step-overhead-seconds"))
         return tuple(found)
+
+    @property
+    def runs_first(self) -> tuple[NextRun, ...]:
+        """Runs to make before it; empty where none is worth its cost, or none was looked for."""
+        return () if self.next_runs is None else tuple(self.next_runs.runs)
 
     @property
     def gains_nothing(self) -> bool:
@@ -631,8 +636,7 @@ def _gain(plan: Plan) -> list[tuple[str, str]]:
     Of a plan that is approved in part, what that part gains stands before it.
     """
     refused = plan.approval is not None and plan.approval.kind == "do-not"
-    first = plan.next_runs is not None and plan.next_runs.runs
-    if plan.gain is None or (refused and (plan.gains_nothing or first)):
+    if plan.gain is None or (refused and (plan.gains_nothing or plan.runs_first)):
         return []
     # As shown: the rewards on the screen differ by it.
     best = round(plan.gain.best.reward, 3)

@@ -184,18 +184,15 @@ def _refuse_restarts(frame: pl.DataFrame, named: Named) -> None:
     import polars as pl
 
     texts = {name: one for name, one in named.others.items() if one.dtype == pl.String and one.n_unique() > 1}
+    if not texts:
+        return
     measured = [name for name in KEY[1:] if name in named.known]
     of_rows = frame.select("run_id", "rollouts").with_columns(
         *(named.known[name].alias(name) for name in measured),
         *(one.alias(f"_{name}") for name, one in texts.items()),
     )
-    again = [
-        name
-        for name in texts
-        if any(
-            _begins_again(part, f"_{name}") for part in of_rows.partition_by("run_id", *measured, maintain_order=True)
-        )
-    ]
+    parts = of_rows.partition_by("run_id", *measured, maintain_order=True)
+    again = [name for name in texts if any(_begins_again(part, f"_{name}") for part in parts)]
     if not again:
         return
     # That with the fewest values says most about several runs.

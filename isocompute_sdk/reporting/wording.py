@@ -85,8 +85,7 @@ def going_on(plan: Plan) -> str:
     approval = plan.approval
     if approval is not None and approval.smaller is not None:
         return ""
-    first = plan.next_runs is not None and plan.next_runs.runs
-    refused = approval is not None and approval.kind == "do-not" and not first
+    refused = approval is not None and approval.kind == "do-not" and not plan.runs_first
     if not (plan.gains_nothing or refused) and gain.further < plan.tolerances.equal:
         return ""
     limit = plan.hardware.max_rollouts_per_batch

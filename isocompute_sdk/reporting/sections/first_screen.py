@@ -248,7 +248,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
     if approval.finding:
         chance = "" if approval.lowest is None else "One run in ten is that low by chance. "
         text += f"{say.sentence(approval.finding)} {chance}"
-    elif approval.kind == "do-not" and plan.next_runs is not None and plan.next_runs.runs:
+    elif approval.kind == "do-not" and plan.runs_first:
         if material.campaign is None or material.campaign.done:
             text, command = f"{text}To write the scripts{_of_runs(material.first)}:", material.first
         else:
