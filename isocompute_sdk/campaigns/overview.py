@@ -32,6 +32,7 @@ from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.reward_metrics import no_rise
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import Allocation, Budget, Study, load_study
@@ -358,6 +359,22 @@ def _without_rise(folder: Path, study: Study) -> PlanError | None:
     return without_rise(Plan.load(folder / PLAN)) if has_plan and not edited(folder, study) else None
 
 
+def goes_on_flat(found: Overview) -> str:
+    """In words, that the runs of a pilot are made longer since no reward rises yet; empty where they are not."""
+    study, folder = found.study, found.folder
+    if study.designed is None or found.controller is not None or found.first or (folder / PLAN).exists():
+        return ""
+    runs, records = _runs_of(study), _records(folder, study)
+    if not no_rise([one.value_T for one in records.series(runs.metric, runs.eval_set)]):
+        return ""
+    try:
+        asked = question(study, folder, runs.fit(records))
+        first = asked.planner.allocate(asked.budget, **asked.options).next_runs
+    except IsoComputeError:
+        return ""
+    return "" if first is None or not first.runs else f"its next start: {first.reason}"
+
+
 def _controller_in(folder: Path, places: Sequence[Path]) -> Controller | None:
     """Who controls the study in a folder, or its runs."""
     return next(filter(None, map(controller_of, dict.fromkeys((folder, *(place.parent for place in places))))), None)
@@ -397,7 +414,7 @@ def best_so_far(folder: Path, study: Study) -> Plan | None:
         return None if without_rise(plan) is not None else plan
     saved = next((Fits.load(folder / name) for name in (REFIT, FITS) if (folder / name).exists()), None)
     try:
-        fits = _fitted(folder, study) if saved is None else saved
+        fits = _runs_of(study).fit(_records(folder, study)) if saved is None else saved
         if fits.surface is None or fits.largest_compute is None or fits.no_rise:
             return None
         if study.budget is None or ((folder / REFIT).exists() and not changed):
@@ -413,11 +430,12 @@ def best_so_far(folder: Path, study: Study) -> Plan | None:
         return None
 
 
-def _fitted(folder: Path, study: Study) -> Fits:
+def _records(folder: Path, study: Study) -> RunSet:
+    """What the runs of a study with its present recipe have measured."""
     runs, specs = _runs_of(study), {place: store.read_spec(place) for place in store.find_runs(folder)}
     own = [place for place, spec in specs.items() if spec is not None and spec.recipe == study.recipe]
     found = [records for records in (records_of(runs.backend, place) for place in own) if records is not None]
-    return runs.fit(found[0].concat(*found[1:]) if found else RunSet.from_columns({}))
+    return found[0].concat(*found[1:]) if found else RunSet.from_columns({})
 
 
 def _runs_of(study: Study) -> StudyRuns:

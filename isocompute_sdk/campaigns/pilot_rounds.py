@@ -256,7 +256,9 @@ class DesignedPilot:
         taken = self.decisions()
         continued = {size: self.own.cost(self.spec(one)) for size, one in self._longest(taken, fits).items()}
         most = max(self._most(taken), 0.0)
-        return {"n_problems": self.study.data.n_problems, "continued": continued, "most": most}
+        # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
+        ended = {run.run_id for run in (taken[-1].runs if taken else ()) if run.stopped is not None or not self.extends}
+        return {"n_problems": self.study.data.n_problems, "continued": continued, "most": most, "ended": ended}
 
     def planned_run(self, plan: Plan) -> RunSpec:
         """The run that trains a plan; decided once."""
@@ -343,45 +345,19 @@ class DesignedPilot:
             chosen = self._chosen(design.runs, taken)
             self._save_round(taken, 1, chosen, design.first.reason, design.runs, design=design)
             return
-        asked: NextRuns | None = None
-        runs: list[Chosen] = []
+        asked, runs, judged = None, list[Chosen](), ()
         if number > MAX_ROUNDS or most <= 0:
             largest = self.pilot.largest_share
             reason = f"the pilot ends: it has cost {largest - most / self.budget.amount:.0%} of the budget"
             reason += f", of at most {largest:.0%}" if most <= 0 else ""
         else:
             fits = self._fit(taken)
-            if fits.no_rise and (longer := self._longer(taken, most)):
-                reason = "no reward rises beyond noise yet: the runs go on, to at most twice their length"
-                self._save_round(taken, number, longer, reason, ())
-                return
-            asked = self.own.planner(fits, self.runs(taken)).next_runs(
-                self.left(taken),
-                slots=self.slots,
-                continuing=self.extends,
-                **self.asked(fits),
-            )
-            # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
-            stopped = {run.run_id for run in taken[-1].runs if run.stopped is not None}
-            advised = [run for run in asked.runs if run.continues not in stopped]
-            barred = "; runs that were stopped early are not continued" if len(advised) < len(asked.runs) else ""
-            runs, reason = self._chosen(advised, taken), asked.reason + barred
-        self._save_round(taken, number, runs, reason, asked.runs if asked is not None else (), asked=asked)
-
-    def _longer(self, taken: Sequence[Decision], most: float) -> list[Chosen]:
-        """Every healthy run at twice its length, or what the pilot may still cost; none if the backend cannot go on."""
-        kept = {run.run_id for run in self.own.kept(self.runs(taken))} if self.extends else set[str]()
-        going = [one for one in taken[-1].runs if one.run_id in kept and one.stopped is None]
-        cost = sum(self.own.cost(self.spec(one)) for one in going)
-        share = min(1.0, most / cost) if cost else 0.0
-        # What little the share pays for shows no rise either.
-        if share < 1.0 and any(share * one.update_steps < MIN_UPDATES for one in going):
-            return []
-        ends = [one.update_steps + math.floor(share * one.update_steps) for one in going]
-        return [
-            replace(one, first_step=one.update_steps, update_steps=end, final_steps=end)
-            for one, end in zip(going, ends, strict=True)
-        ]
+            planner = self.own.planner(fits, self.runs(taken))
+            asked = planner.next_runs(self.left(taken), slots=self.slots, **self.asked(fits))
+            runs, reason = self._chosen(asked.runs, taken), asked.reason
+            # Without a rise no look can tell which of them may win.
+            judged = () if fits.no_rise else asked.runs
+        self._save_round(taken, number, runs, reason, judged, asked=asked)
 
     def _most(self, taken: Sequence[Decision]) -> float:
         """What the pilot may still cost, in the budget's unit; plans for earlier budgets do not count."""
@@ -441,13 +417,13 @@ class DesignedPilot:
         found: dict[str, Chosen] = {}
         for one in advised:
             n, problems, before = one.group_size, one.problems_per_batch, existing.get(one.continues or "")
-            if before is not None and self.extends:
+            if before is not None:
                 steps = max(one.update_steps, before.update_steps)
                 found[before.run_id] = replace(
                     before, update_steps=steps, final_steps=steps, first_step=before.update_steps, stopped=None
                 )
                 continue
-            seed = one.seed + (self.pilot.seed if one.continues is None else 1)
+            seed = one.seed + self.pilot.seed
             while (name := f"n{n}-bp{problems}-seed{seed}") in {*found, *existing} or (runs / name).exists():
                 seed += 1
             found[name] = Chosen(name, n, problems, one.update_steps, seed, one.update_steps)

@@ -8,7 +8,7 @@ to it), and shortens it where the rest of the budget adds nothing. `planning.dec
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, cast
 
@@ -79,6 +79,7 @@ class AllocateOptions(Options, total=False):
 
     slots: int
     most: float | None
+    ended: Collection[str]
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ class Request:
     """Runs to make first that are looked for at most; 0 for none."""
     most: float | None = None
     """What they may cost together, in the budget's unit; None for no limit but their worth."""
+    ended: Collection[str] = ()
+    """Runs that are not made longer, by name."""
 
     def __post_init__(self) -> None:
         for name, accepted in (("mode", ("expected", "conservative")), ("spend", ("worthwhile", "all"))):
@@ -145,7 +148,7 @@ class Request:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments that are not the defaults, as `of` takes them; without budget, `continued`, `slots`, `most`."""
+        """The arguments that are not the defaults, as `of` takes them; without what only a campaign says."""
         plain, asked = vars(Request(self.budget)), {**vars(self), **vars(self.fixed)}
         return {name: asked[name] for name in KEPT if asked[name] != plain.get(name)}
 

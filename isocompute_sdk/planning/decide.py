@@ -28,7 +28,7 @@ from isocompute_sdk.planning.allocate import (
 )
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED
-from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask
+from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask, longer
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
 from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.plan_parts import Alternative, Odds, Unlimited, Verdict
@@ -416,7 +416,7 @@ def _first(
 ) -> NextRuns | None:
     """What to run before the plan; None where that was not asked for or the fits cannot say."""
     request, fits = resolved.request, resolved.fits
-    search = Search(request.slots, request.most) if search is None else search
+    search = Search(request.slots, request.most, request.ended) if search is None else search
     fixed = request.fixed.update_steps is not None or request.fixed.rollouts_per_batch is not None
     if search.slots == 0 or fixed or fits.method == "paper":
         return None
@@ -432,9 +432,12 @@ def _first(
     assert choice.odds is not None, "a surface has odds"
     odds = _odds_of(choice.odds, chosen.group_size)
     assert odds is not None, "a surface has odds"
-    if reason := trouble_of(fits, chosen.group_size) if is_open else verdict.sentence:
-        now = chosen.group_size, chosen.problems_per_batch
-        return NextRuns.none(budget, fits.metric, now, odds.expected_loss, reason)
+    now, reason = (chosen.group_size, chosen.problems_per_batch), verdict.sentence
+    if is_open:
+        reason = trouble_of(fits, chosen.group_size)
+    nothing = NextRuns.none(budget, fits.metric, now, odds.expected_loss, reason)
+    if reason and not fits.no_rise:
+        return nothing
     problems = {chosen.problems_per_batch}
     if request.fixed.free:
         unstable = () if fits.passport is None else fits.passport.unstable_problems_per_batch
@@ -452,9 +455,11 @@ def _first(
         problems=tuple(sorted(problems)),
         planned_sizes=tuple(sorted({*allowed, chosen.group_size})),
         min_update_steps=resolved.limits.min_update_steps,
-        plan=(chosen.group_size, chosen.problems_per_batch),
+        plan=now,
         cost=choice.pricing.cost(chosen.rollouts_per_batch, chosen.update_steps),
         regret=odds.expected_loss,
         n_problems=resolved.limits.n_problems,
     )
+    if fits.no_rise:
+        return longer(question, search) or nothing
     return ask(question, search)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Annotated
@@ -26,7 +26,7 @@ from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, W
 from isocompute_sdk.specs import Budget, Hardware
 from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.specs.sweep import Allocation, Sized
-from isocompute_sdk.tolerances import Tolerances
+from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
 
 Share = Annotated[float, Field(ge=0, le=1)]
 NONE_WORTH_IT = "none is worth its cost"
@@ -164,10 +164,10 @@ class Search:
     """Most runs, each chosen beside those before it; 0 for none."""
     most: float | None = None
     """Largest cost of all of them, in the budget's unit; None for no limit but their worth."""
+    ended: Collection[str] = ()
+    """Runs that are not made longer, by name."""
     going: Mapping[str, int] = field(default_factory=dict[str, int])
     """Runs that go on in any case, by name, with the update steps at which they end."""
-    continuing: bool = True
-    """Whether a run that exists can be made longer."""
     rng: np.random.Generator | int | None = None
     """The randomness of simulated evaluations; None for a fixed one."""
 
@@ -235,8 +235,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     asked = [
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
-        if trial.continues not in {*going, *falls_in(fits.notes)}
-        and (search.continuing or trial.continues is None)
+        if trial.continues not in {*going, *search.ended, *falls_in(fits.notes)}
         and (question.n_problems is None or trial.problems_per_batch <= question.n_problems)
         and takes(trial.group_size * trial.problems_per_batch)
     ]
@@ -251,6 +250,28 @@ def ask(question: Question, search: Search) -> NextRuns:
         reason = f"{now}; of the runs that could come first, {NONE_WORTH_IT}"
         return NextRuns.none(budget, fits.metric, question.plan, regret, reason)
     return _advice(question, outlook, picks, regret, now)
+
+
+def longer(question: Question, search: Search) -> NextRuns | None:
+    """Every run at twice its length, or what `search.most` pays for; None if that is too little to show a rise."""
+    pricing, budget = question.trials, question.pricing.budget
+    going = [one for one in runs_of(question.fits) if one.continues and one.continues not in search.ended]
+    cost = sum(_to(one, 2 * one.begins, pricing).cost for one in going)
+    share = min(1.0, (search.most or 0.0) / cost) if going else 0.0
+    if share == 0.0 or (share < 1.0 and any(share * one.begins < MIN_UPDATES for one in going)):
+        return None
+    made = [_to(one, one.begins + math.floor(share * one.begins), pricing) for one in going]
+    return NextRuns(
+        runs=tuple(advised(one, pricing, 0.0, "whether its reward rises") for one in made),
+        unit=budget.unit,
+        budget=float(budget.amount),
+        metric=question.fits.metric,
+        group_size_now=question.plan[0],
+        problems_per_batch_now=question.plan[1],
+        regret_now=max(question.regret, 0.0),
+        saving=0.0,
+        reason="no reward rises beyond noise yet: the runs go on, to at most twice their length",
+    )
 
 
 def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret: float, now: str) -> NextRuns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
@@ -67,7 +67,9 @@ class Planner(Basis):
             continued: pilot runs from whose checkpoint a plan may go on: their cost by (n, B_p). It counts for such a
                 plan instead of for the pilot in the budget's `spent`.
             slots: most runs to make first that the plan names, where they are worth their cost; 0 looks for none.
-            most: what they may cost together, in the budget's unit; None for no limit but their worth.
+            most: what they may cost together, in the budget's unit; None for no limit but their worth. With a limit,
+                runs of which none rises are made longer first.
+            ended: runs that are not made longer, by name.
 
         Raises:
             PlanError: nothing fits; `smallest_budget` holds the smallest budget that does.
@@ -178,7 +180,7 @@ class Planner(Basis):
         *,
         most: float | None = None,
         going: Mapping[str, int] | None = None,
-        continuing: bool = True,
+        ended: Collection[str] = (),
         rng: np.random.Generator | int | None = None,
         **options: Unpack[Options],
     ) -> NextRuns:
@@ -191,11 +193,11 @@ class Planner(Basis):
             budget: as of `allocate`: what is left to spend, these runs included. None: three times the largest
                 compute that was run.
             slots: most runs, each chosen beside those before it. The first round of a pilot does not depend on it.
-            most: largest cost of all of them, in the budget's unit; None for no limit but their worth.
+            most: as of `allocate`.
             going: runs that go on in any case, by name, with the update steps at which they end: what they will show,
                 and what their rest costs, counts before anything else is chosen. Those without evaluations yet count
                 for nothing; `most` does not include them.
-            continuing: whether a run that exists can be made longer; if not, only new runs are chosen.
+            ended: as of `allocate`.
             rng: the randomness of simulated evaluations; None for a fixed one: the same input gives the same runs.
             **options: as of `allocate`, but for M and B, which cannot be fixed.
 
@@ -221,7 +223,7 @@ class Planner(Basis):
                 "Fit with --method surface (method='surface').",
             )
         amount = Budget.parse(budget if budget is not None else NEAR * (seen or 1.0))
-        search = Search(whole_number("slots", slots), most, going or {}, continuing, rng)
+        search = Search(whole_number("slots", slots), most, ended, going or {}, rng)
         found = decide(self, Request.of(amount, **options), search).next_runs
         if found is None:
             raise PlanError(f"a budget of {amount} is too small for a plan with a pilot", "Raise the budget.")

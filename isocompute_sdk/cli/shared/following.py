@@ -222,14 +222,15 @@ def write_page(
 
 
 def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
-    from isocompute_sdk.campaigns.overview import in_the_way, to_go_on
+    from isocompute_sdk.campaigns.overview import goes_on_flat, in_the_way, to_go_on
     from isocompute_sdk.planning.pricing import bare
 
     budget = found.study.budget
     stop = in_the_way(found)
     idle = "no controller is running" + ("" if found.done or stop else f"; to go on: {to_go_on(found.folder)}")
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
-    yield f"{found.study.name}: {'; '.join(filter(None, (printable(found.stage), found.first, who)))}"
+    parts = (printable(found.stage), found.first or goes_on_flat(found), who)
+    yield f"{found.study.name}: {'; '.join(filter(None, parts))}"
     if found.speed:
         yield found.speed
     if stop is not None:

@@ -58,11 +58,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     approval, outcome = plan.approval, material.comparison
     more = _going_on(material)
     if material.flat and outcome is None and approval is not None:
-        nothing = "No run's reward rises beyond noise, so there is no plan to train."
-        reason = say.sentence(plan.verdict.sentence)
-        reason += " To test the reward and how hard the problems are for the model:"
-        command = say.reward_test(plan)
-        return Answer(TONES[approval.kind], approval.label, nothing, reason, (), command, more=tuple(more))
+        return _without_rise(material, plan, approval)
     before = "" if outcome is None else "Before it was trained: "
     told = "" if approval is None else approval.reason
     texts = [text for text in (plan.verdict.sentence, plan.verdict.odds) if text not in ("", told)]
@@ -133,6 +129,18 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         rule=() if approval is None else _rule(plan, approval),
         more=tuple(more),
     )
+
+
+def _without_rise(material: Material, plan: Plan, approval: Approval) -> Answer:
+    """The answer where no run's reward rises: its runs go on, or the reward is to be tested."""
+    first, reason, command = plan.next_runs, say.sentence(plan.verdict.sentence), ""
+    sentence = "No run's reward rises beyond noise, so there is no plan to train."
+    if first is not None and first.runs:
+        sentence = say.sentence(first.reason)
+    else:
+        reason += " To test the reward and how hard the problems are for the model:"
+        command = say.reward_test(plan)
+    return Answer(TONES[approval.kind], approval.label, sentence, reason, (), command, more=tuple(_going_on(material)))
 
 
 def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:

@@ -47,8 +47,9 @@ def pause_at(words: str) -> None:
         if words in reason:
             raise KeyboardInterrupt
 
+    study = load_study("study.yaml")
     with pytest.raises(KeyboardInterrupt):
-        Campaign(load_study("study.yaml"), "runs/auto", base=Path.cwd(), on_decision=pause).run()
+        Campaign(study, f"runs/{study.name}", base=Path.cwd(), on_decision=pause).run()
 
 
 def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
@@ -277,13 +278,27 @@ def untold(*_: object, **__: object) -> Throughput:
     raise FitError("seconds per step do not grow with the batch", "Give --rollouts-per-second.")
 
 
-def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(isocompute: Run, tmp_path: Path) -> None:
-    study, folder = tmp_path / "study.yaml", tmp_path / "runs" / "flat"
+def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study, folder = tmp_path / "study.yaml", Path("runs/flat")
     flat = STUDY.replace("100k", "400k").replace(
         "slots: 3, stop_early: false, largest_share: 0.1", "largest_share: 0.08"
     )
     flat = flat.replace("task_seed: 1, scale: 20_000", "task_seed: 3, scale: 30_000").replace("auto", "flat", 1)
     study.write_text(flat)
+    pause_at("round 2")
+    (decided,) = (folder / "decisions").glob("2-*")
+    longer = [f"M = {run.final_steps}" for run in read_decisions(folder)[-1].runs]
+    decided.rename(tmp_path / "decided.json")
+    # The next start makes its runs longer: so says whatever is asked before it.
+    asked = [ok(isocompute(one, "runs/flat")).stdout for one in ("status", "next", "allocate")]
+    page = build(gather(folder, Asked())).answer
+    assert all(f"isocompute run {folder}/study.yaml" in one for one in asked)
+    assert all("the runs go on" in one for one in (*asked[:2], page.sentence))
+    assert all(one in text for one in longer for text in asked[1:])
+    (tmp_path / "decided.json").rename(decided)
     stopped = isocompute("run", "study.yaml")
     assert stopped.returncode == 1
     assert "rises beyond noise" in stopped.stderr

@@ -82,7 +82,7 @@ def test_runs_that_do_not_say_their_batch_are_judged_as_if_it_were_that_of_the_p
     silent = RunSet.from_frame(runs.to_polars().drop("problems_per_batch"))
     said, unsaid = (
         Planner(fit(one, draws=200), throughput=SPEED).next_runs(
-            BUDGET, slots=2, continuing=False, problems_per_batch=32
+            BUDGET, slots=2, ended=runs.run_ids, problems_per_batch=32
         )
         for one in (runs, silent)
     )
