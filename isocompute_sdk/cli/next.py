@@ -17,7 +17,7 @@ from isocompute_sdk import files
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import going_on, print_first_notes, what_next
 from isocompute_sdk.cli.shared.following import say_first, under_way
-from isocompute_sdk.cli.shared.new_runs import pooled, rewards, unknown_settings, unreadable_data
+from isocompute_sdk.cli.shared.new_runs import pooled, rewards, unknown_settings
 from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.specs import Budget, Study
 
 YAML = (".yaml", ".yml")
-FILE = "PROBLEMS.jsonl"
-"""What stands for a file of problems in a command."""
 PLAN = "next-plan.json"
 """What the runs to make first are launched from: plan.json is that of the whole budget."""
 NEXT_STUDY = "next.yaml"
@@ -119,7 +117,7 @@ def next_runs(
     alone["slots"] = 0
     if study is not None:
         lines = _study_commands(first, study, paths[0], around, output, planning)
-        lines = lines or [f"next: {_training(plan or planner.allocate(budget, **alone), study)}"]
+        lines = lines or _training(plan or planner.allocate(budget, **alone), study, paths[0], around, planning)
     if output is not None:
         _write(output, found, first, study, paths, lines)
     if json:
@@ -129,6 +127,7 @@ def next_runs(
     say(found.summary())
     if study is not None and plan is not None and not first.runs:
         refused = plan.approval is not None and plan.approval.kind == "do-not" and not planner.fits.no_rise
+        refused = refused and study.designed is not None
         lines = [*_against(plan), *(re.sub("^next", "to train it anyway", line) if refused else line for line in lines)]
     if plan is not None and runs is not None:
         print_first_notes(plan, alone=True)
@@ -137,7 +136,8 @@ def next_runs(
     if study is None:
         plan = plan or planner.allocate(budget, **(alone if first.runs else choices))
         fits = None if runs is None else planner.fits
-        typed = Typed(("plan" if fits is None else "allocate", *sys.argv[2:], *_stated(plan, planning, around)))
+        words = ("plan" if fits is None else "allocate", *sys.argv[2:], *_stated(plan, planning, around))
+        typed = Typed(words, study=None if around is None else around[0])
         model = planning.model or (None if fits is None else fits.model)
         at_once = choices.get("slots", 1) if runs is not None else 1
         scripts = _scripts(first, plan, paths, checkpoints or (), fits, fitting, planning, typed, model, at_once)
@@ -193,18 +193,19 @@ def _study_commands(
     return [f"next: isocompute run {quote(str(output))}"]
 
 
-def _training(plan: Plan, study: Study) -> str:
-    """The command that plans the budget of a study with the runs so far, or without any."""
-    from isocompute_sdk.records.comparable import values_of
-    from isocompute_sdk.reporting.wording import budget_option, runs_behind, speed_options
+def _training(
+    plan: Plan, study: Study, path: Path, around: tuple[Study, Path] | None, planning: BudgetOptions
+) -> list[str]:
+    """What to type to plan the budget of a study with a sweep: as in the folder of its runs, or without any."""
+    from isocompute_sdk.reporting.wording import budget_option, speed_options
     from isocompute_sdk.specs import Recipe
 
-    fits, hardware, recipe = plan.fits, study.hardware, study.recipe
-    if fits is None or plan.verdict.kind == "borrowed":
-        words = ["plan --prior", f"--model {quote(study.model)}", f"--recipe {recipe.based_on}"]
-    else:
-        pooled = ["--pool learning_rate"] * (len(values_of(fits.settings, "learning_rate")) > 1)
-        words = ["allocate", runs_behind(fits), "--eval-set validation", *pooled]
+    if around is not None:
+        options = (word for word in sys.argv[2:] if Path(word) != path)
+        words = ("allocate", str(around[1]), *options, *_stated(plan, planning, around))
+        return what_next(plan, Typed(words, study=study))
+    hardware, recipe = study.hardware, study.recipe
+    words = ["plan --prior", f"--model {quote(study.model)}", f"--recipe {recipe.based_on}"]
     preset = Recipe.preset(recipe.based_on)
     changed = {name: getattr(recipe, name) for name in recipe.given if getattr(recipe, name) != getattr(preset, name)}
     words += [f"--recipe-value {name}={value}" for name, value in changed.items() if not isinstance(value, tuple)]
@@ -213,7 +214,7 @@ def _training(plan: Plan, study: Study) -> str:
     words += [budget_option(plan.budget), *speed_options(plan)]
     said = "gpus" in hardware.model_fields_set and not any(word.startswith("--gpus") for word in words)
     words += [f"--gpus {','.join(map(str, hardware.gpu_counts))}"] * said
-    return " ".join(["isocompute", *words])
+    return [" ".join(["next: isocompute", *words])]
 
 
 def _against(plan: Plan) -> list[str]:
@@ -385,6 +386,7 @@ def _launches(
     from isocompute_sdk.planning.changes import pricing_of
     from isocompute_sdk.planning.pricing import amount_text
     from isocompute_sdk.records.comparable import values_of
+    from isocompute_sdk.reporting.wording import PROBLEMS, unreadable_data
     from isocompute_sdk.training.checks import is_other_format
     from isocompute_sdk.training.registry import backend_of
 
@@ -403,8 +405,8 @@ def _launches(
             # Lists of files end in a bracket.
             wrong = any(is_other_format(name.rstrip("]'\" ")) for name in called)
             what = "convert it to JSON lines with isocompute problems, and name that file" if wrong else "name its file"
-            yield f"# your runs call their training data {', '.join(called)}: {what} in place of {FILE}"
-            same += f" --train-data {FILE}"
+            yield f"# your runs call their training data {', '.join(called)}: {what} in place of {PROBLEMS}"
+            same += f" --train-data {PROBLEMS}"
         elif len(data) == 1:
             same += f" --train-data {quote(str(data[0]))}"
     for number, run in enumerate(first.runs, start=_first_number(paths)):

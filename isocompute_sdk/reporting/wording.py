@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from shlex import quote
 
 from isocompute_sdk.auditing import Audit
@@ -11,13 +12,18 @@ from isocompute_sdk.phrases import chance_text, counted
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
 from isocompute_sdk.planning.verdict import better_reward
-from isocompute_sdk.specs import Budget
-from isocompute_sdk.training.checks import PLACEHOLDER
+from isocompute_sdk.records.comparable import values_of
+from isocompute_sdk.specs import Budget, Study
+from isocompute_sdk.training.checks import PLACEHOLDER, in_home, is_other_format
 
 OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
 """Codes of notes about fitted curves, which mean nothing where no run rises."""
 GOING_ON = "whether a run should go on"
 """What the command of `going_on` answers."""
+PROBLEMS = "PROBLEMS.jsonl"
+"""What stands for a file of problems in a command."""
+DATA = (".jsonl", ".ndjson", ".json")
+"""Suffixes of files of problems that scripts read."""
 chance = chance_text
 
 
@@ -96,9 +102,23 @@ def going_on(plan: Plan) -> str:
     return " ".join(words)
 
 
-def reward_test(plan: Plan) -> str:
-    """The command for a plan of runs whose rewards do not rise."""
-    return f"isocompute problems train.jsonl --label {quote(plan.model or PLACEHOLDER)} --reward reward.py"
+def reward_test(plan: Plan, study: Study | None) -> str:
+    """The command for a plan of runs whose rewards do not rise: with the files of their study, or words to fill in."""
+    if study is not None:
+        data, reward = study.data.train, study.data.reward
+        keys = {"--prompt-key": study.data.prompt_key, "--answer-key": study.data.answer_key}
+    else:
+        known = () if plan.fits is None or unreadable_data(plan.fits) else values_of(plan.fits.settings, "train_data")
+        data, reward, keys = str(known[0]) if len(known) == 1 else PROBLEMS, "REWARD.py", {}
+    words = [quote(data), f"--label {quote(plan.model or PLACEHOLDER)}", f"--reward {quote(reward)}"]
+    return " ".join(["isocompute problems", *words, *(f"{key} {quote(name)}" for key, name in keys.items() if name)])
+
+
+def unreadable_data(fits: Fits | None) -> list[str]:
+    """Training data of the runs that no script can read: only a name, or a file that a launch refuses."""
+    names = [] if fits is None else [str(value) for value in values_of(fits.settings, "train_data")]
+    is_file = {name: Path(name).suffix in DATA or Path(name).exists() for name in names}
+    return [name for name in names if not is_file[name] or is_other_format(name) or in_home(name)]
 
 
 def costs(found: Mapping[str, float], unit: str) -> str:

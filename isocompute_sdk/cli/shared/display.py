@@ -283,7 +283,7 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         return [*lines, f"{'or' if lines else 'next'}, {what}: {typed.instead(option)}"]
     if not first and plan.fits is not None and plan.fits.flat_runs is not None:
         return [
-            f"next, to test the reward and how hard the problems are for the model: {reward_test(plan)}",
+            f"next, to test the reward and how hard the problems are for the model: {reward_test(plan, typed.study)}",
             f"then, with the log of a run whose reward rises: {typed.asking('allocate', 'NEW_RUN')}",
         ]
     if plan.gains_nothing:

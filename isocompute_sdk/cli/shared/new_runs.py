@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits
     from isocompute_sdk.planning import Plan
-
-DATA = (".jsonl", ".ndjson", ".json")
-"""Suffixes of files of problems that scripts read."""
 
 
 def pooled(fits: Fits | None, rates: Iterable[float], train_data: str | None = None) -> list[str]:
@@ -26,6 +22,7 @@ def pooled(fits: Fits | None, rates: Iterable[float], train_data: str | None = N
     """
     from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, TRAIN_SETS
     from isocompute_sdk.records.comparable import EVAL_SET, RULE_TOLERANCE, UNSTATED, values_of
+    from isocompute_sdk.reporting.wording import unreadable_data
 
     asked = () if fits is None else fits.options.get("pool", ())
     # What the new runs record is the file, as it is named.
@@ -54,16 +51,6 @@ def rewards(plan: Plan) -> list[str]:
     if SAYS_ITSELF.fullmatch(own) or own == UNKNOWN_AVERAGE:
         return []
     return [f"--rename {quote(f'{own}=avg@{plan.evaluation.samples}')}"]
-
-
-def unreadable_data(fits: Fits | None) -> list[str]:
-    """Training data of the runs that no script can read: only a name, or a file that a launch refuses."""
-    from isocompute_sdk.records.comparable import values_of
-    from isocompute_sdk.training.checks import in_home, is_other_format
-
-    names = [] if fits is None else [str(value) for value in values_of(fits.settings, "train_data")]
-    is_file = {name: Path(name).suffix in DATA or Path(name).exists() for name in names}
-    return [name for name in names if not is_file[name] or is_other_format(name) or in_home(name)]
 
 
 def unknown_settings(fits: Fits | None) -> list[str]:

@@ -392,7 +392,8 @@ class PlanningOptions(BudgetOptions):
         if self.json:
             emit_json(plan.to_dict(with_fits=False))
             return
-        typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed")
+        study = None if around is None else around[0]
+        typed = Typed(tuple(sys.argv[1:]), own=plan.verdict.kind != "borrowed", study=study)
         if around is not None and around[0].designed is not None:
             typed = replace(typed, campaign=self.to_go_on(*around))
         how: dict[str, Any] = {"verbose": self.verbose, "plan_file": self.output, "saved": saved}

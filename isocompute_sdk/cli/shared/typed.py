@@ -8,6 +8,10 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isocompute_sdk.specs import Study
 
 SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--checkpoints")
 """Options that are not handed on: where to write, how to print, and how to search for runs."""
@@ -43,6 +47,8 @@ class Typed:
     """Whether the plan rests on runs of the user's own; if not, other commands get no fits."""
     campaign: str = ""
     """Line that says how the campaign whose folder it plans for goes on; empty for other runs."""
+    study: Study | None = None
+    """The study that its runs are of, where that is known."""
 
     def saving(self, file: str = "plan.json") -> str:
         """The same command, with the plan saved to a file."""

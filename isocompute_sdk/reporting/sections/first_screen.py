@@ -56,9 +56,9 @@ def answer(material: Material) -> Answer:
 
 def _of_plan(material: Material, plan: Plan) -> Answer:
     approval, outcome = plan.approval, material.comparison
-    more = _going_on(material)
     if material.flat and outcome is None and approval is not None:
         return _without_rise(material, plan, approval)
+    more = _going_on(material)
     before = "" if outcome is None else "Before it was trained: "
     told = "" if approval is None else approval.reason
     texts = [text for text in (plan.verdict.sentence, plan.verdict.odds) if text not in ("", told)]
@@ -139,7 +139,7 @@ def _without_rise(material: Material, plan: Plan, approval: Approval) -> Answer:
         sentence = say.sentence(first.reason)
     else:
         reason += " To test the reward and how hard the problems are for the model:"
-        command = say.reward_test(plan)
+        command = say.reward_test(plan, material.study)
     return Answer(TONES[approval.kind], approval.label, sentence, reason, (), command, more=tuple(_going_on(material)))
 
 

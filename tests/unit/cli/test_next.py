@@ -119,6 +119,9 @@ def test_a_study_without_runs_worth_their_cost_names_the_command_that_plans_its_
         planned = json.loads(ok(isocompute(*shlex.split(command), "--json")).stdout)
         assert (planned["verdict"]["kind"] == "borrowed") is not has_run
         assert planned["recipe"]["learning_rate_rule"] == "linear"
+        if has_run:
+            # The folder of its runs names the same command.
+            assert f"next: isocompute {command}" in ok(isocompute("next", "runs/small")).stdout
         ok(isocompute("run", "study.yaml"))
 
 

@@ -167,7 +167,7 @@ def test_runs_that_together_do_not_rise_are_told_so_by_every_command(isocompute:
     for command in ("next", "allocate"):
         # The same question again has the same answer.
         said = isocompute(command, "runs.csv", "--budget", "100k").stdout
-        assert "problems train.jsonl --label" in said
+        assert "problems PROBLEMS.jsonl --label" in said
         assert "allocate runs.csv --budget 100k\n" not in said
     (note,) = (note for note in asked(isocompute, "fit")["notes"] if note["code"] == "no-rise-seen")
     assert note["message"] == remark

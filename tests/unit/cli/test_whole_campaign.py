@@ -311,6 +311,8 @@ def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(
         assert "isocompute run" not in text
         assert "whole budget" not in text
     assert "isocompute launch" not in stopped.stderr
+    # The command that tests the reward names the files of the study.
+    assert {"t.jsonl", "r.py"} < set(shlex.split(told.command))
     taken = read_decisions(folder)
     assert all(one.what != "plan" for one in taken)
     # Before it stops its runs go on for longer, and with more of the budget until one rises.
