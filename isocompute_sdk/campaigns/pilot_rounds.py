@@ -32,6 +32,7 @@ from isocompute_sdk.planning.trials import LOOKS, prospects
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study
 from isocompute_sdk.specs.study import Pilot
+from isocompute_sdk.specs.sweep import Sized
 from isocompute_sdk.timing.spending import in_time_left
 from isocompute_sdk.tolerances import MIN_UPDATES
 from isocompute_sdk.training.backend import extends_runs, follow, speed_options_of
@@ -51,7 +52,7 @@ Natural = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Chosen(Sized):
     """One run, with the length that it is to have now."""
 
     run_id: str
@@ -68,11 +69,6 @@ class Chosen:
     """Update steps between two evaluations; None for those of the study."""
     stopped: Annotated[float, Field(ge=0, le=1)] | None = None
     """Probability that its n is the best, with which a look has ended it; None if none has."""
-
-    @property
-    def rollouts(self) -> int:
-        """C at its end."""
-        return self.group_size * self.problems_per_batch * self.update_steps
 
     @property
     def paused(self) -> str:
@@ -206,6 +202,8 @@ class DesignedPilot:
         """
         while True:
             taken = self.decisions()
+            if taken and self._shortened(taken):
+                continue
             if taken:
                 self._mark_stopped(taken[-1])
                 self.train(self.runs(taken))
@@ -445,29 +443,62 @@ class DesignedPilot:
         sizes = [(run.group_size, run.problems_per_batch, float(run.rollouts)) for run in going]
         ended -= {(n, problems) for n, problems, _ in sizes}
         judged = prospects(fits, sizes, target, ended)
-        hopeful = [run for run, one in zip(going, judged, strict=True) if not one.hopeless]
-        # Runs that turn out dearer than priced end where the pilot's share does.
-        rest = sum(self.own.cost(self.spec(run)) * (run.final_steps / run.update_steps - 1.0) for run in hopeful)
-        most = max(self._most(taken), 0.0)
-        paid = min(1.0, most / rest) if rest else 1.0
-        looks = last.looks[1:] if paid == 1.0 else ()
-        ends = [run.update_steps + math.floor(paid * (run.final_steps - run.update_steps)) for run in going]
+        hopeful = [
+            (run, run.update_steps, run.final_steps) for run, one in zip(going, judged, strict=True) if not one.hopeless
+        ]
+        ends, dearer = self._paid(taken, hopeful)
+        looks = () if dearer else last.looks[1:]
         now = [
             replace(run, final_steps=run.update_steps, stopped=one.chance)
             if one.hopeless
-            else replace(run, final_steps=end).leg(looks[0] if looks else 1.0)
-            for run, end, one in zip(going, ends, judged, strict=True)
+            else replace(run, final_steps=ends[run.run_id]).leg(looks[0] if looks else 1.0)
+            for run, one in zip(going, judged, strict=True)
         ]
         stopped = [run.run_id for run in now if run.stopped is not None]
         what = (
             f"stopped {', '.join(stopped)}, which cannot be the best there" if stopped else "all may still be the best"
         )
-        if paid < 1.0:
-            cost, share = (amount_text(amount, left.unit) for amount in (rest, most))
-            what += f"; the rest of the way would cost {cost}, and {share} is left of the pilot's share: "
-            what += f"runs go on for {paid:.0%} of it" if paid else "all runs end now"
-        reason = f"interim look, judged at the plan's {target:,.0f} rollouts: {what}"
+        reason = "; ".join(filter(None, (f"interim look, judged at the plan's {target:,.0f} rollouts: {what}", dearer)))
         self._save(taken, "look", reason, now, looks=looks, target=target)
+
+    def _paid(self, taken: Sequence[Decision], ways: Sequence[tuple[Chosen, int, int]]) -> tuple[dict[str, int], str]:
+        """Where runs end that go from one step to another, by name; and in words that the pilot's share ends them.
+
+        Runs may turn out dearer than priced: each is taken to cost as much per rollout as so far, a new one as all.
+        """
+        costs = [self.own.cost(self.spec(run)) for run, _, _ in ways]
+        begun = sum(run.rollouts_per_batch * has for run, has, _ in ways)
+        usual = sum(costs) / begun if begun else 0.0
+        rest = sum(
+            cost * (end / has - 1.0) if has else usual * run.rollouts_per_batch * end
+            for cost, (run, has, end) in zip(costs, ways, strict=True)
+        )
+        most = max(self._most(taken), 0.0)
+        paid = min(1.0, most / rest) if rest else 1.0
+        ends = {run.run_id: max(has + math.floor(paid * (end - has)), 1) for run, has, end in ways}
+        if paid == 1.0:
+            return ends, ""
+        cost, share = (amount_text(amount, self.budget.unit) for amount in (rest, most))
+        what = f"runs go on for {paid:.0%} of it" if paid else "all runs end now"
+        return ends, f"the rest of the way would cost {cost}, and {share} is left of the pilot's share: {what}"
+
+    def _shortened(self, taken: Sequence[Decision]) -> bool:
+        """Whether interrupted runs were made shorter, since the share of the pilot does not pay for the rest."""
+        last = taken[-1]
+        if last.what not in ("round", "look") or not self.extends:
+            return False
+        seen = {run.run_id: follow(self.own.backend, self.own.place(self.spec(run))).status() for run in last.runs}
+        ways = [(run, seen[run.run_id].step, run.update_steps) for run in last.runs]
+        ways = [(run, has, end) for run, has, end in ways if has < end]
+        goes_on = any(one.state == "running" or one.engine for one in seen.values())
+        if goes_on or all(has <= run.first_step for run, has, _ in ways):
+            return False
+        ends, dearer = self._paid(taken, ways)
+        now = [replace(run, update_steps=ends[run.run_id], final_steps=ends[run.run_id]) for run, _, _ in ways]
+        if all(ends[run.run_id] == end for run, _, end in ways):
+            return False
+        self._save(taken, "look", dearer, now)
+        return True
 
     def _mark_stopped(self, last: Decision) -> None:
         """Say in the run folders which runs were stopped early."""

@@ -173,11 +173,11 @@ STARTED = Document("run-started", 1, Started)
 
 
 def write_spec(folder: str | Path, run: RunSpec, *, longer: bool = False) -> Path:
-    """Keep the run beside its measurements; with `longer` a run that has some may get more steps."""
+    """Keep the run beside its measurements; with `longer` its end may move, but not behind its last step."""
     target = Path(folder)
     earlier = read_spec(target)
     if earlier is not None and earlier != run and has_begun(target):
-        extended = longer and run.update_steps >= earlier.update_steps
+        extended = longer and run.update_steps >= min(earlier.update_steps, RunWatch(target).status().step)
         same = earlier
         if extended:
             # A longer run may be evaluated less often: what was measured stays comparable.

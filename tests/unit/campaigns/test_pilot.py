@@ -217,6 +217,48 @@ def test_runs_that_turn_out_dearer_than_priced_end_where_the_share_of_the_pilot_
     assert spent == first if first > 0.15 * BUDGET else 0.13 * BUDGET < spent <= 0.15 * BUDGET
 
 
+@pytest.mark.parametrize("dearer", [1.0, 1.5, 4.0])
+def test_a_round_that_is_taken_up_again_ends_where_the_share_of_the_pilot_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dearer: float
+) -> None:
+    priced = StudyRuns.cost
+
+    def cost(own: StudyRuns, run: RunSpec) -> float:
+        return dearer * priced(own, run)
+
+    monkeypatch.setattr(pilots, "SHARES", (0.15,))
+    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    once = study(pilot={"slots": 3, "largest_share": 0.15, "stop_early": False})
+
+    def pause(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / "out", study=once, on_decision=pause).run()
+    campaign = make(tmp_path / "out", study=once)
+    designed = campaign.designed
+    assert designed is not None
+    (first,) = designed.decisions()
+    # One run has not begun, the others were killed half-way.
+    for run in first.runs[1:]:
+        folder, half = designed.own.place(designed.spec(run)), run.update_steps // 2
+        store.write_spec(folder, designed.spec(run))
+        lines = [
+            record(run.run_id, "evaluation", step=at, rollouts=at * run.group_size * run.problems_per_batch)
+            for at in (0, half)
+        ]
+        lines = [{**one, "eval_set": "validation", "metrics": {"avg@4": 0.4}} for one in lines]
+        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    monkeypatch.setattr(StudyRuns, "cost", cost)
+    begun = sum(map(designed.own.cost, designed.runs([first])))
+    spent = sum(map(designed.own.cost, designed.carry_out()))
+    most = 0.15 * BUDGET
+    # What the runs had cost cannot be saved; a run that has not begun makes one update.
+    assert spent <= max(most, begun + dearer * first.runs[0].group_size * first.runs[0].problems_per_batch)
+    assert spent > 0.9 * most
+    assert (dearer > 1.0) == any(one.what == "look" for one in designed.decisions())
+
+
 def test_a_round_of_which_little_is_left_to_save_is_not_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
