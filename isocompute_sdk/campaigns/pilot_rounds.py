@@ -252,7 +252,7 @@ class DesignedPilot:
     def asked(self, fits: Fits) -> dict[str, Any]:
         """How it asks for its plan: with what that may take over from the pilot. A round asks about this very plan."""
         taken = self.decisions()
-        continued = {size: self.own.cost(self.spec(one)) for size, one in self._longest(taken, fits).items()}
+        continued = {size: self._status(one).step for size, one in self._longest(taken, fits).items()}
         most = max(self._most(taken), 0.0)
         # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
         ended = {run.run_id for run in (taken[-1].runs if taken else ()) if run.stopped is not None or not self.extends}
@@ -305,6 +305,10 @@ class DesignedPilot:
         decided = Decision(number, kind, reason, tuple(runs.values()), tuple(known), **values)
         DECISION.save(decision_file(self.root, number, kind), decided)
         self.tell("; ".join(filter(None, (reason, self.own.slowdown(self.runs(taken))))))
+
+    def _status(self, one: Chosen) -> store.RunStatus:
+        """How far a run is."""
+        return follow(self.own.backend, self.own.place(self.spec(one))).status()
 
     def _spent(self, taken: Sequence[Decision]) -> float:
         """What the runs have cost by now, in the budget's unit."""
@@ -487,7 +491,7 @@ class DesignedPilot:
         last = taken[-1]
         if last.what not in ("round", "look") or not self.extends:
             return False
-        seen = {run.run_id: follow(self.own.backend, self.own.place(self.spec(run))).status() for run in last.runs}
+        seen = {run.run_id: self._status(run) for run in last.runs}
         ways = [(run, seen[run.run_id].step, run.update_steps) for run in last.runs]
         ways = [(run, has, end) for run, has, end in ways if has < end]
         goes_on = any(one.state == "running" or one.engine for one in seen.values())

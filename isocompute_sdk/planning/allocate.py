@@ -71,7 +71,7 @@ class Options(TypedDict, total=False):
     spend: Spend
     powers_of_two: bool
     evaluation_share: float
-    continued: Mapping[tuple[int, int], float] | None
+    continued: Mapping[tuple[int, int], int] | None
 
 
 class AllocateOptions(Options, total=False):
@@ -99,7 +99,7 @@ class Request:
     spend: Spend = "worthwhile"
     powers_of_two: bool = True
     evaluation_share: float = EVALUATION_SHARE
-    continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+    continued: Mapping[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     slots: int = SLOTS
     """Runs to make first that are looked for at most; 0 for none."""
     most: float | None = None

@@ -229,6 +229,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         asked_evaluation=basis.evaluation,
         breakdown=bill.parts | spent,
         continued=resolved.request.budget.committed - pricing.budget.committed,
+        continued_hours=pricing.past_hours,
         options=resolved.request.options,
         backend=None if fits.table is None else backend_of(fits.table),
         fits=fits,

@@ -93,6 +93,8 @@ class Plan(Sized, Saved):
     that the budget does not pay."""
     continued: NotNegative = 0.0
     """Part of its cost that the run from whose checkpoint it goes on has cost already, in the budget's unit."""
+    continued_hours: NotNegative = 0.0
+    """Part of its wall-clock hours that this run has taken, which do not count against the deadline."""
     settings: tuple[Setting, ...] = ()
     """Recipe of the runs and of this plan side by side, each value with its source."""
     odds: Odds | None = None
@@ -137,8 +139,8 @@ class Plan(Sized, Saved):
         available, deadline = self.budget.available, self.budget.deadline_hours
         if self.cost > available * (1 + SLACK):
             raise FieldError("cost", self.cost, f"at most {available:,.12g}, the budget of {self.budget}")
-        if deadline is not None and self.costs["wall_hours"] > deadline * (1 + SLACK):
-            raise FieldError("wall_hours", self.costs["wall_hours"], f"at most {deadline:,.12g}, the deadline")
+        if deadline is not None and (hours := self.costs["wall_hours"] - self.continued_hours) > deadline * (1 + SLACK):
+            raise FieldError("wall_hours", hours, f"at most {deadline:,.12g}, the deadline")
 
     @property
     def assumed(self) -> tuple[str, ...]:

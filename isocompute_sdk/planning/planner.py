@@ -64,8 +64,8 @@ class Planner(Basis):
             spend: `worthwhile` stops where the runs show flat curves, `all` uses the whole budget.
             powers_of_two: only powers of two and sizes that were run as group sizes.
             evaluation_share: largest cost of the run's evaluations, as a share of that of its training.
-            continued: pilot runs from whose checkpoint a plan may go on: their cost by (n, B_p). It counts for such a
-                plan instead of for the pilot in the budget's `spent`.
+            continued: pilot runs from whose checkpoint a plan may go on: their update steps by (n, B_p). What these
+                cost counts for such a plan instead of for the pilot in the budget's `spent`.
             slots: most runs to make first that the plan names, where they are worth their cost; 0 looks for none.
             most: what they may cost together, in the budget's unit; None for no limit but their worth. With a limit,
                 runs of which none rises are made longer first.

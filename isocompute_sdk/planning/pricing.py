@@ -129,6 +129,8 @@ class Pricing:
     evaluation_share: float = EVALUATION_SHARE
     fewest_evaluations: int = 1
     """Of a run, whatever their share."""
+    past_hours: float = 0.0
+    """Wall-clock hours of an allocation that the run from whose checkpoint it goes on has taken already."""
 
     def __post_init__(self) -> None:
         budget, throughput = self.budget, self.throughput
@@ -170,15 +172,16 @@ class Pricing:
         """Pricing with another number of GPUs."""
         return replace(self, throughput=self._throughput().at_gpus(gpus))
 
-    def with_pilot_back(self, amount: float) -> Pricing:
-        """Pricing with this much less spent on the pilot."""
-        spent = self.budget.spent or {}
-        pilot = min(max(amount, 0.0), spent.get("pilot", 0.0))
-        if not pilot:
-            return self
-        rest = {**spent, "pilot": spent["pilot"] - pilot}
+    def going_on(self, rollouts_per_batch: int, begins: int) -> Pricing:
+        """Prices of an allocation that goes on with a pilot run of so many steps: only the others are still to pay."""
+        spent, hours = self.budget.spent or {}, 0.0
+        pilot = spent.get("pilot", 0.0)
+        rest = {**spent, "pilot": pilot - min(self.cost(rollouts_per_batch, begins), pilot)}
         kept = {purpose: part for purpose, part in rest.items() if part > 0}
-        return replace(self, budget=self.budget.replace(spent=kept or None))
+        if self.budget.deadline_hours is not None:
+            hours = self._throughput().wall_hours(rollouts_per_batch, begins)
+            hours += self.evaluation_hours(rollouts_per_batch, begins)
+        return replace(self, budget=self.budget.replace(spent=kept or None), past_hours=hours)
 
     def cost(self, rollouts_per_batch: int, update_steps: int) -> float:
         """Cost in the budget's unit."""
@@ -313,11 +316,13 @@ class Pricing:
 
     @cached_property
     def deadline(self) -> float | None:
-        """The deadline less a margin for the error of a measured throughput, in wall-clock hours."""
+        """Wall-clock hours that an allocation may take, with a margin for the error of a measured throughput."""
         hours, throughput = self.budget.deadline_hours, self.throughput
-        if hours is None or throughput is None or throughput.measured is None:
-            return hours
-        return hours / (1.0 + DEADLINE_ERRORS * throughput.measured.relative_error)
+        if hours is None:
+            return None
+        if throughput is not None and throughput.measured is not None:
+            hours /= 1.0 + DEADLINE_ERRORS * throughput.measured.relative_error
+        return hours + self.past_hours
 
     def in_time(self, rollouts_per_batch: int, update_steps: int) -> bool:
         """Whether so many steps fit the deadline."""
@@ -409,7 +414,7 @@ class Limits:
     min_update_steps: int
     n_problems: int | None = None
     """Distinct training problems D, which no batch exceeds; None if unknown."""
-    continued: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+    continued: Mapping[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     """By (n, B_p): cost of the pilot run from whose checkpoint such an allocation goes on."""
 
     @cached_property
@@ -418,9 +423,9 @@ class Limits:
         return self.hardware.divisor
 
     def pricing_of(self, n: int, problems: int) -> Pricing:
-        """Prices of one allocation: the cost of the pilot run that it continues is part of its own."""
-        pilot = self.continued.get((n, problems), 0.0)
-        return self.pricing.with_pilot_back(pilot) if pilot else self.pricing
+        """Prices of one allocation: the steps of the pilot run that it continues are part of its own."""
+        begins = self.continued.get((n, problems), 0)
+        return self.pricing.going_on(n * problems, begins) if begins else self.pricing
 
     def unit(self, n: int) -> int:
         """Smallest B_p for which n * B_p is a multiple of that."""
@@ -497,9 +502,9 @@ def _candidate(n: int, limits: Limits) -> Candidate | Rejection:
         return problems
     if limits.n_problems is not None and problems > limits.n_problems:
         return Rejection(n, "n_problems", f"B_p = {problems} is more than the {limits.n_problems} training problems")
-    if limits.continued:
-        limits = replace(limits, pricing=limits.pricing_of(n, problems))
-    return _refused_by_hardware(n, problems, limits) or _steps(n, problems, limits)
+    if refused := _refused_by_hardware(n, problems, limits):
+        return refused
+    return _steps(n, problems, replace(limits, pricing=limits.pricing_of(n, problems)))
 
 
 def _problems_per_batch(n: int, limits: Limits) -> int | Rejection:

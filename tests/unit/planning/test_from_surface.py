@@ -68,19 +68,36 @@ def test_a_plan_goes_on_from_the_pilot_run_with_its_n(both: FitsSet) -> None:
     planner = Planner(both["avg@4"])
     budget = Budget(rollouts=2e6, spent={"pilot": 5e5, "lost": 1e5})
     fresh = planner.allocate(budget, spend="all", problems_per_batch=32)
-    again = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 32): 4e5})
+    batch = 32 * fresh.group_size
+    begins = round(4e5 / batch)
+    fixed: dict[str, Any] = {"spend": "all", "problems_per_batch": 32}
+    again = planner.allocate(budget, **fixed, continued={(fresh.group_size, 32): begins})
     assert again.group_size == fresh.group_size
-    assert again.update_steps == int(1.8e6 / (32 * fresh.group_size))
-    assert again.budget.spent == {"pilot": pytest.approx(1e5), "lost": 1e5}
-    assert (again.continued, fresh.continued) == (pytest.approx(4e5), 0.0)
+    assert again.update_steps == int(1.4e6 / batch + begins)
+    assert again.budget.spent == {"pilot": pytest.approx(5e5 - begins * batch), "lost": 1e5}
+    assert (again.continued, fresh.continued) == (pytest.approx(begins * batch), 0.0)
     assert again.gain is not None
     assert again.gain.run_to_go_on is None
     assert again.cost <= again.budget.available
     # The whole pilot at most counts again, and only for a plan with this n and B_p.
-    most = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 32): 9e9})
+    most = planner.allocate(budget, **fixed, continued={(fresh.group_size, 32): 10**6})
     assert most.budget.spent == {"lost": 1e5}
-    other = planner.allocate(budget, spend="all", problems_per_batch=32, continued={(fresh.group_size, 64): 4e5})
+    other = planner.allocate(budget, **fixed, continued={(fresh.group_size, 64): begins})
     assert other == fresh
+
+
+def test_hours_that_a_run_has_trained_are_past_and_not_before_the_deadline_of_a_plan_that_goes_on(
+    both: FitsSet,
+) -> None:
+    planner = Planner(both["avg@4"], throughput=Throughput(rollouts_per_second=20, startup_seconds=0))
+    budget = Budget(rollouts=2e6, spent={"pilot": 5e5}, deadline_hours=10)
+    fixed: dict[str, Any] = {"spend": "all", "problems_per_batch": 32}
+    fresh = planner.allocate(budget, **fixed)
+    begins = fresh.update_steps // 2
+    again = planner.allocate(budget, **fixed, continued={(fresh.group_size, 32): begins})
+    assert "deadline" in fresh.binding
+    assert (again.group_size, again.budget.deadline_hours) == (fresh.group_size, 10)
+    assert again.update_steps == pytest.approx(fresh.update_steps + begins, rel=0.01)
 
 
 def test_a_long_pilot_run_of_an_n_that_is_nearly_as_good_decides(both: FitsSet) -> None:
@@ -89,7 +106,11 @@ def test_a_long_pilot_run_of_an_n_that_is_nearly_as_good_decides(both: FitsSet) 
     fresh = planner.allocate(budget, spend="all", problems_per_batch=32, min_update_steps=1)
     larger = 2 * fresh.group_size
     chosen = planner.allocate(
-        budget, spend="all", problems_per_batch=32, min_update_steps=1, continued={(larger, 32): 1.8e6}
+        budget,
+        spend="all",
+        problems_per_batch=32,
+        min_update_steps=1,
+        continued={(larger, 32): int(1.8e6 / (32 * larger))},
     )
     assert chosen.group_size == larger
     assert chosen.rollouts > 10 * fresh.rollouts
