@@ -36,7 +36,7 @@ from isocompute_sdk.records.reward_metrics import no_rise
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.run_folders.store import RunStatus
 from isocompute_sdk.specs import Allocation, Budget, Study, load_study
-from isocompute_sdk.timing.spending import seconds_for, seconds_left
+from isocompute_sdk.timing.spending import elapsed, seconds_for, seconds_left, spending
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import follow
 
@@ -61,6 +61,8 @@ class Overview:
     """In words, what it does before it decides anew: trains runs, looks at paused ones; empty where it decides now."""
     speed: str
     """In words, how much slower its runs were than stated; empty if they were not."""
+    late: str
+    """In words, that its deadline passed; empty where it did not."""
     stage: str
     """What is going on, in a few words."""
     done: bool
@@ -325,6 +327,7 @@ def overview(folder: Path) -> Overview | None:
         None if left is None or budget is None or budget.unit != "rollouts" else seconds_for(left, statuses),
         "" if not taken else _first(taken[-1], statuses, "next start" if controller is None else "controller"),
         "" if done or study.designed is None else _speed(folder, study),
+        _late(folder, study),
         f"{stage}; {changes}" if changes else stage,
         done and not changes,
     )
@@ -333,6 +336,21 @@ def overview(folder: Path) -> Overview | None:
 def _speed(folder: Path, study: Study) -> str:
     campaign = _campaign_in(folder, study)
     return campaign.study_runs.slowdown(campaign.runs())
+
+
+def _late(folder: Path, study: Study) -> str:
+    deadline, taken = None if study.budget is None else study.budget.deadline_hours, read_decisions(folder)
+    if deadline is None or not taken or (designed := _campaign_in(folder, study).designed) is None:
+        return ""
+    planned = taken[-1].planned
+    if planned and (folder / PLAN).exists():
+        plan = Plan.load(folder / PLAN)
+        own = spending([designed.own.place(designed.spec(taken[-1].named[planned]))]).hours - plan.continued_hours
+        gone = deadline - (plan.budget.deadline_hours or 0.0) + own
+    else:
+        hours = [spending([designed.own.place(run)]).hours for run in designed.runs(taken)]
+        gone = elapsed(hours, designed.slots)
+    return f"the deadline passed: {gone:,.1f} of {deadline:,g} hours are gone" if gone > deadline else ""
 
 
 def in_the_way(found: Overview) -> IsoComputeError | None:

@@ -231,8 +231,7 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
     who = idle if found.controller is None else f"controlled by {found.controller.describe()}"
     parts = (printable(found.stage), found.first or goes_on_flat(found), who)
     yield f"{found.study.name}: {'; '.join(filter(None, parts))}"
-    if found.speed:
-        yield found.speed
+    yield from filter(None, (found.speed, "" if stop else found.late))
     if stop is not None:
         yield f"its next start stops: {stop.message}"
         yield f"  {stop.shell_hint}"

@@ -243,7 +243,9 @@ def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_w
     assert command in status
 
 
-def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_path: Path) -> None:
+def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     timed = "budget: {rollouts: 100k, deadline_hours: 20}\n"
     timed += "throughput: {rollouts_per_second: 60, step_overhead_seconds: 30, gpus: 1}"
     text = STUDY.replace("budget: 100k", timed).replace("scale: 20_000", "scale: 20_000, clock: true")
@@ -271,6 +273,15 @@ def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(tmp_
     assert (first.update_steps, first.cost, first.budget) == (made.update_steps, made.cost, made.budget)
     left = 20 - hours / pilot.slots
     assert [plan.budget.deadline_hours for plan in plans if plan is not None] == pytest.approx([left, left, 9])
+    # Once the deadline passed, status says so, also while the plan trains.
+    monkeypatch.chdir(tmp_path)
+    Campaign(own, folder, base=tmp_path).run()
+    (folder / "refit.json").unlink()
+    assert "deadline" not in ok(isocompute("status", str(folder))).stdout
+    for journal in folder.glob("*/metrics.jsonl"):
+        slow = re.sub(r'("sampling": )[0-9.]+', r"\g<1>9999.0", journal.read_text())
+        journal.write_text(slow)
+    assert ok(isocompute("status", str(folder))).stdout.count("deadline passed") == 1
 
 
 def untold(*_: object, **__: object) -> Throughput:
