@@ -11,6 +11,7 @@ from typing import Any
 
 from isocompute_sdk.campaigns.campaign import (
     CAMPAIGN,
+    COMPARISON,
     FITS,
     PLAN,
     REFIT,
@@ -24,6 +25,8 @@ from isocompute_sdk.campaigns.campaign import (
 )
 from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
 from isocompute_sdk.campaigns.carrying_out import records_of
+from isocompute_sdk.campaigns.comparison import COMPARISON as COMPARED
+from isocompute_sdk.campaigns.comparison import Comparison, compare
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of, describe
 from isocompute_sdk.campaigns.pilot_rounds import Decision, read_decisions
 from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
@@ -409,6 +412,28 @@ def _first(last: Decision, statuses: Sequence[RunStatus], who: str) -> str:
     return f"its {who} first {' and then '.join(filter(None, parts))}" if any(parts) else ""
 
 
+def outcome_of(found: Overview) -> Comparison | None:
+    """How a campaign's plan came out, on file or by what its run has measured; None until that has ended."""
+    folder = found.folder
+    if (folder / COMPARISON).exists():
+        return COMPARED.load(folder / COMPARISON)
+    if not (folder / PLAN).exists():
+        return None
+    run = _run_of_plan(Plan.load(folder / PLAN), found.statuses, read_decisions(folder))
+    records = None if run is None else records_of(registry.load(found.study.backend), run.folder)
+    return None if records is None else compare(Fits.load(folder / FITS), records)
+
+
+def _run_of_plan(plan: Plan, statuses: Sequence[RunStatus], taken: Sequence[Decision]) -> RunStatus | None:
+    """The run of a plan once it has ended."""
+    name, size, steps = "plan-", (plan.group_size, plan.problems_per_batch), plan.update_steps
+    if taken:
+        name = taken[-1].planned or name
+        steps = taken[-1].named[name].update_steps if taken[-1].planned else steps
+    own = (one for one in statuses if one.run_id.startswith(name) and (one.group_size, one.problems_per_batch) == size)
+    return next((one for one in own if one.state == "finished" and one.step >= steps), None)
+
+
 def edited(folder: Path, study: Study) -> str:
     """What was edited in a campaign's study since its last start, so that it decides again; empty if nothing was."""
     if not CAMPAIGN.holds(folder / SETTINGS):
@@ -484,7 +509,9 @@ def _stage(
         plan = Plan.load(folder / PLAN)
         if without_rise(plan) is not None:
             return "stopped before its plan: no run's reward rises beyond noise", False
-        return f"training the plan: n = {plan.group_size}, B_p = {plan.problems_per_batch}", False
+        ended = _run_of_plan(plan, statuses, taken or ()) is not None
+        stage = "the run of the plan has ended, its next start compares it" if ended else "training the plan"
+        return f"{stage}: n = {plan.group_size}, B_p = {plan.problems_per_batch}", False
     if taken is None:
         total = len(study.expand()) if study.sweep is not None else len(statuses)
         return f"sweep: {finished} of {counted(total, 'run')} finished", finished == total

@@ -17,8 +17,8 @@ from isocompute_sdk.auditing import Audit
 from isocompute_sdk.auditing import audit as conduct_audit
 from isocompute_sdk.auditing.result import AUDIT
 from isocompute_sdk.campaigns import campaign as campaigns
-from isocompute_sdk.campaigns.comparison import COMPARISON, Comparison
-from isocompute_sdk.campaigns.overview import Overview, edited, overview, question, resuming, study_of
+from isocompute_sdk.campaigns.comparison import Comparison
+from isocompute_sdk.campaigns.overview import Overview, edited, outcome_of, overview, question, resuming, study_of
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
@@ -467,8 +467,6 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
         # Until the first run has measured something there is nothing to read.
         runs = None
     found = Material(name, asked, runs=runs, study=study, folders=folders, campaign=overview(folder))
-    if (folder / campaigns.COMPARISON).exists():
-        found = replace(found, comparison=COMPARISON.load(folder / campaigns.COMPARISON))
     if (folder / campaigns.REFIT).exists():
         found = replace(found, refit=Fits.load(folder / campaigns.REFIT))
     if asked.budget is not None or not (folder / campaigns.PLAN).exists() or edited(folder, study):
@@ -483,4 +481,5 @@ def _of_campaign(folder: Path, asked: Asked, name: str) -> Material:
         return replace(so_far, folders=folders, campaign=found.campaign, refit=found.refit, problem=problem)
     fits, plan = Fits.load(folder / campaigns.FITS), Plan.load(folder / campaigns.PLAN)
     planner, options = campaigns.planning_again(plan, fits, study, {**settings.plan, **asked.options})
-    return replace(found, fits=fits, plan=plan, planner=planner, options=options)
+    outcome = None if found.campaign is None else outcome_of(found.campaign)
+    return replace(found, fits=fits, plan=plan, planner=planner, options=options, comparison=outcome)

@@ -233,7 +233,9 @@ def _going_on(material: Material) -> list[Block]:
             text += f". {say.sentence(campaign.first)[:-1]}"
         if campaign.speed:
             text += f". {say.sentence(campaign.speed)[:-1]}"
-        if (plan := material.plan) is not None and stop is None and not (plan.fits is not None and plan.fits.no_rise):
+        if material.comparison is not None:
+            text += ". The run of its plan has ended, and its next start fits it with the others"
+        elif (plan := material.plan) is not None and stop is None and not (plan.fits is not None and plan.fits.no_rise):
             text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
         if campaign.controller is None:
             other, how = material.asked.budget, "to go on"

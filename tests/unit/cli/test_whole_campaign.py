@@ -22,6 +22,7 @@ from isocompute_sdk.planning import Plan
 from isocompute_sdk.reporting.material import Asked, gather
 from isocompute_sdk.reporting.page import Missing
 from isocompute_sdk.reporting.report import build
+from isocompute_sdk.run_folders.store import EXIT_FILE
 from isocompute_sdk.specs import Budget, Throughput, load_study
 from isocompute_sdk.timing.spending import spending
 from tests.processes import ok
@@ -217,14 +218,28 @@ def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_w
     ok(isocompute(*shlex.split(command)[1:]))
     done = ok(isocompute("status", str(folder))).stdout
     assert "auto: done; no controller is running\n" in done
-    # While it trains its plan, its page tells what was spent before from what is.
+    # Without a controller its page says how a run that ended by itself came out, as the next start would.
+    compared = gather(folder, Asked()).comparison
     for name in ("refit", "comparison"):
         (folder / f"{name}.json").rename(tmp_path / f"{name}.json")
+    assert compared is not None
+    assert gather(folder, Asked()).comparison == compared
+    ended = build(gather(folder, Asked())).answer
+    assert f"{compared.measured:.3f}" in ended.sentence
+    assert command in [one.command for one in ended.more if isinstance(one, Missing)]
+    assert "has ended, its next start compares it" in ok(isocompute("status", str(folder))).stdout
+    # While it trains its plan, its page tells what was spent before from what is.
+    journal = folder / read_decisions(folder)[-1].planned / "metrics.jsonl"
+    whole = journal.read_text()
+    journal.write_text(whole[: whole.rindex("\n", 0, -1) + 1])
+    journal.with_name(EXIT_FILE).rename(tmp_path / EXIT_FILE)
     training = gather(folder, Asked())
     assert training.plan is not None
     assert training.spent_since == training.plan.cost - training.plan.continued > 0
     told = [one.text for one in build(training).answer.more if isinstance(one, Missing)]
     assert f" {training.spent_since:,.0f} of that" in " ".join(told)
+    journal.write_text(whole)
+    (tmp_path / EXIT_FILE).rename(journal.with_name(EXIT_FILE))
     for name in ("refit", "comparison"):
         (tmp_path / f"{name}.json").rename(folder / f"{name}.json")
     # Its next start takes what was edited in its folder.
