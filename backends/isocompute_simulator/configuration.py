@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -64,10 +65,11 @@ class Configuration:
 
         A run that is made longer keeps the evaluations that it has, whatever its schedule is now.
         """
-        before = self.measured()
+        before = self.measured
         last = max(before, default=0)
         return sorted({0, *before, *(step for step in self.run.evaluation.steps(self.run.update_steps) if step > last)})
 
+    @cached_property
     def measured(self) -> dict[int, dict[str, float]]:
         """Metrics that the run has logged, by update step."""
         journal = self.folder / METRICS_FILE

@@ -127,7 +127,7 @@ def _journal(configuration: Configuration) -> str:
     opening = {"update_steps": run.update_steps, "simulation": True, "versions": {"numpy": np.__version__}}
     append("run", 0, {**configuration.context(), **opening})
     timer = _Timer(configuration) if configuration.options.clock else None
-    done, before = 0, configuration.measured()
+    done, before = 0, configuration.measured
     for step, metrics in simulate(configuration):
         if timer is not None:
             for between in range(done + 1, step + 1):

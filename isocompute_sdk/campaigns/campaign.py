@@ -38,7 +38,7 @@ from isocompute_sdk.planning import Plan, PlanComparison, Planner
 from isocompute_sdk.planning.comparing import Configuration
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
-from isocompute_sdk.specs import Allocation, Budget, ExecutorSpec, RunSpec, Study, dump_spec
+from isocompute_sdk.specs import Allocation, ExecutorSpec, RunSpec, Study, dump_spec
 from isocompute_sdk.specs.run import batch_refusal
 from isocompute_sdk.training import registry
 from isocompute_sdk.training.backend import Backend, follow, needs_of
@@ -96,26 +96,17 @@ def check_edit(
 
     Raises:
         RecordError: an edit that would spoil what was run.
-        PlanError: a budget that `refuse_less` refuses.
+        PlanError: a smaller budget, which runs that have begun may already cost, or another unit.
     """
-    changes = study_changes(earlier, now, backend, folders, where)
-    if any(map(store.has_begun, folders)):
-        refuse_less(earlier.budget, now.budget)
-    return changes
-
-
-def refuse_less(earlier: Budget | None, now: Budget | None) -> None:
-    """Check that a campaign whose runs have begun keeps the budget of its last start, or has more.
-
-    Raises:
-        PlanError: a smaller budget, which its runs may already cost, or another unit.
-    """
-    if earlier is not None and now is not None and (now.unit != earlier.unit or now.amount < earlier.amount):
+    changes, before, after = study_changes(earlier, now, backend, folders, where), earlier.budget, now.budget
+    less = before is not None and after is not None and (after.unit != before.unit or after.amount < before.amount)
+    if less and any(map(store.has_begun, folders)):
         raise PlanError(
-            f"budget {now}: this campaign was started with {earlier}, and its runs have begun; accepted: that much or "
+            f"budget {after}: this campaign was started with {before}, and its runs have begun; accepted: that much or "
             f"more, in the same unit",
             "Give that much or more; a study with another name starts afresh.",
         )
+    return changes
 
 
 def without_rise(plan: Plan) -> PlanError | None:

@@ -20,7 +20,6 @@ from isocompute_sdk.campaigns.campaign import (
     CampaignSettings,
     check_edit,
     edits,
-    refuse_less,
     without_rise,
 )
 from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
@@ -75,13 +74,18 @@ class Overview:
 def campaign_around(file: Path, study: Study) -> CampaignSettings | None:
     """The campaign in whose folder a study's file and its runs lie, as the quickstart's; None of other studies."""
     runs = file.parent / study.output_dir / study.name
-    return CAMPAIGN.load(file.parent / SETTINGS) if runs.is_dir() and CAMPAIGN.holds(file.parent / SETTINGS) else None
+    return settings_of(file.parent) if runs.is_dir() else None
+
+
+def settings_of(folder: Path) -> CampaignSettings | None:
+    """What the campaign in a folder was started with last; None of other folders."""
+    return CAMPAIGN.load(folder / SETTINGS) if CAMPAIGN.holds(folder / SETTINGS) else None
 
 
 def lies_in_campaign(file: Path, study: Study) -> bool:
     """Whether a study's file lies in the folder of its own campaign."""
-    settings = file.parent / SETTINGS
-    return CAMPAIGN.holds(settings) and CAMPAIGN.load(settings).study.name == study.name
+    settings = settings_of(file.parent)
+    return settings is not None and settings.study.name == study.name
 
 
 def runs_begun(file: Path, study: Study) -> Path | None:
@@ -175,21 +179,18 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
         PlanError: nothing is left of the budget, it is less than at the campaign's last start, or it is the study's own
             and its plan was trained.
     """
-    saved = CAMPAIGN.load(folder / SETTINGS) if CAMPAIGN.holds(folder / SETTINGS) else None
-    if saved is not None:
-        check_edit(saved.study, study, registry.load(study.backend), _places(folder), folder)
-    own = study.budget
+    saved, own = settings_of(folder), study.budget
     asked = own if budget is None else budget if own is None else budget.in_place_of(own)
     if asked is None:
         raise PlanError(f"study {study.name!r} has no budget", "Add budget: to the study, or give one: --budget 3M.")
     says_all = budget is not None and bool(budget.spent) and budget != own
-    if saved is not None and not says_all:
-        refuse_less(saved.study.budget, asked)
-    kept = {} if saved is None else saved.plan
-    campaign = _campaign_in(folder, study.replace(budget=asked))
+    kept, now = {} if saved is None else saved.plan, study.replace(budget=asked)
+    if saved is not None:
+        check_edit(saved.study, study if says_all else now, registry.load(study.backend), _places(folder), folder)
+    campaign = _campaign_in(folder, now)
     runs, designed = campaign.study_runs, campaign.designed
     taken = () if designed is None else designed.decisions()
-    if has_its_plan(folder) and saved is not None and not edits(saved.study, study.replace(budget=asked)):
+    if has_its_plan(folder) and saved is not None and not edits(saved.study, now):
         how = (
             "is done: its plan has been trained"
             if (folder / REFIT).exists()
@@ -436,17 +437,16 @@ def _run_of_plan(plan: Plan, statuses: Sequence[RunStatus], taken: Sequence[Deci
 
 def edited(folder: Path, study: Study) -> str:
     """What was edited in a campaign's study since its last start, so that it decides again; empty if nothing was."""
-    if not CAMPAIGN.holds(folder / SETTINGS):
+    saved = settings_of(folder)
+    changes = {} if saved is None else edits(saved.study, study)
+    if saved is None or not changes:
         return ""
-    earlier = CAMPAIGN.load(folder / SETTINGS).study
-    changes = "; ".join(describe(field, *values) for field, values in edits(earlier, study).items())
-    if not changes:
-        return ""
+    told, earlier = "; ".join(describe(field, *values) for field, values in changes.items()), saved.study
     try:
         check_edit(earlier, study, registry.load(earlier.backend), _places(folder), folder)
     except IsoComputeError:
-        changes += ", which the next one refuses: restore it"
-    return f"its study was edited since its last start: {changes}"
+        told += ", which the next one refuses: restore it"
+    return f"its study was edited since its last start: {told}"
 
 
 def best_so_far(folder: Path, study: Study) -> Plan | None:
