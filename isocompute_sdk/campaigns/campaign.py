@@ -295,15 +295,10 @@ class Campaign:
             plan = designed.plan(fits, self.plan_options)
         else:
             assert study.budget is not None, "__post_init__ refuses a study without a budget"
-            plan = self._planner(fits).allocate(study.budget, n_problems=study.data.n_problems, **self.plan_options)
+            planner = self.study_runs.planner(fits, study.expand())
+            plan = planner.allocate(study.budget, n_problems=study.data.n_problems, **self.plan_options)
         plan.save(path)
         return plan
-
-    def _planner(self, fits: Fits) -> Planner:
-        designed = self.designed
-        return self.study_runs.planner(
-            fits, self.study.expand() if designed is None else designed.runs(designed.decisions())
-        )
 
     def planned_run(self) -> RunSpec:
         """The run of the plan, with a seed that no other run has, or a pilot run that it continues.

@@ -191,12 +191,9 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
     runs, designed = campaign.study_runs, campaign.designed
     taken = () if designed is None else designed.decisions()
     if has_its_plan(folder) and saved is not None and not edits(saved.study, now):
-        how = (
-            "is done: its plan has been trained"
-            if (folder / REFIT).exists()
-            else f"trains its plan, {Plan.load(folder / PLAN).sizes}"
-        )
-        goes_on = "" if (folder / REFIT).exists() else f" To go on: {to_go_on(folder)}"
+        how, goes_on = "is done: its plan has been trained", ""
+        if not (folder / REFIT).exists():
+            how, goes_on = f"trains its plan, {Plan.load(folder / PLAN).sizes}", f" To go on: {to_go_on(folder)}"
         raise PlanError(
             f"{study.name} {how}",
             f"To plan more, raise the study's budget, or give a larger one (--budget C).{goes_on}",
@@ -366,8 +363,7 @@ def in_the_way(found: Overview) -> IsoComputeError | None:
     try:
         campaign = _campaign_in(found.folder, found.study)
         designed = campaign.designed
-        taken = () if designed is None else designed.decisions()
-        if designed is not None and taken:
+        if designed is not None and (taken := designed.decisions()):
             campaign.study_runs.throughput(designed.runs(taken))
             designed.left(taken)
     except PlanError as error:

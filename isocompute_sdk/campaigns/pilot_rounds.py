@@ -185,8 +185,7 @@ class DesignedPilot:
     @property
     def budget(self) -> Budget:
         """The study's budget."""
-        if self.study.budget is None:
-            raise PlanError(f"study {self.study.name!r} has no budget", "Add budget: to the study.")
+        assert self.study.budget is not None, "a campaign has one"
         return self.study.budget
 
     def decisions(self) -> tuple[Decision, ...]:
@@ -296,8 +295,8 @@ class DesignedPilot:
     def _save(self, taken: Sequence[Decision], kind: Kind, reason: str, changed: Sequence[Chosen], **more: Any) -> None:
         """Write the next decision: the runs so far, with those that it changes or adds."""
         known: list[Known] = []
-        for run in self.runs(taken):
-            status = follow(self.own.backend, self.own.place(run)).status()
+        for run in taken[-1].runs if taken else ():
+            status = self._status(run)
             known.append(Known(run.run_id, status.rollouts, status.metrics.get(self.own.metric)))
         runs = {**(taken[-1].named if taken else {}), **{run.run_id: run for run in changed}}
         number = len(taken) + 1
