@@ -118,11 +118,12 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     if len(sizes) == 1:
         only = f"of the n that were run ({smallest} to {largest}), only n = {n} is within the limits"
         return Verdict("likely" if doubts else "clear", only, doubts), False
-    spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
+    tried = grid | (sizes == n)
+    spread = float(np.ptp(odds.reward[tried])) if np.count_nonzero(grid) > 1 else np.inf
     # Nearly equal means are not enough: draws that put the best n anywhere have them too.
     all_run = grid.any() and (int(sizes[grid][0]), int(sizes[grid][-1])) == (smallest, largest)
-    if all_run and spread <= equal and float(odds.near_best[grid].min()) >= DECIDED:
-        ends = f"from n = {sizes[grid][0]} to {sizes[grid][-1]} predictions differ by {spread:.3f}"
+    if all_run and spread <= equal and float(odds.near_best[tried].min()) >= DECIDED:
+        ends = f"from n = {sizes[tried][0]} to {sizes[tried][-1]} predictions differ by {spread:.3f}"
         return Verdict("hardly-matters", f"{ends}; {TAKE}", doubts), False
     kind = "likely" if near >= LIKELY else "undecided"
     loss = float(odds.expected_regret[here])
@@ -144,7 +145,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         what, left = ("", [likeliest, lost]) if is_open else (f"; {TAKE}", [likeliest])
         return Verdict("tie", tie + what, doubts, "; ".join(filter(None, left))), is_open
     if is_open:
-        sentence = f"n = {n} {'has the highest expected reward' if here == odds.best() else 'is near the best'}"
+        shown = fits.tolerances.shown(odds.reward)
+        sentence = f"n = {n} {'has the highest expected reward' if shown[here] >= shown.max() else 'is near the best'}"
         if kind == "undecided":
             sentence = f"these runs cannot decide n: {sentence}"
         return Verdict(kind, sentence, doubts, f"{_chances(plan, chances, odds)}; {lost}"), True
