@@ -16,6 +16,7 @@ import isocompute_sdk as iso
 from isocompute_sdk import Budget, Evaluation, Fits, Hardware, Plan, PlanError, Planner, Recipe, RunSet, Throughput, fit
 from isocompute_sdk.api import run_spec
 from isocompute_sdk.errors import SpecError
+from isocompute_sdk.planning.plan import answer
 from isocompute_sdk.planning.pricing import evaluations, interval
 from isocompute_sdk.reporting.material import Asked, gather
 from isocompute_sdk.reporting.report import build
@@ -120,10 +121,6 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
         planner.compare((64, 64), "300k", equal="time")
     with pytest.raises(iso.PlanError, match="only at 64 rollouts"):
         planner.compare((64, 64), late.budget)
-    one = Planner(fits, Hardware(gpus=1), RECIPE, SLOW.replace(gpus=1, gpu_exponent=None)).allocate(
-        Budget(gpu_hours=30)
-    )
-    assert not any("1 GPUs" in note.message for note in one.notes)
 
 
 def test_pilots_keep_to_the_batches_whose_seconds_are_known(fits: Fits) -> None:
@@ -142,6 +139,10 @@ def test_a_budget_on_other_gpus_than_were_timed_needs_to_know_how_speed_grows(fi
     assert Planner(fits, None, RECIPE, one).allocate("60 GPU-hours on 8xH100").gpus == 8
     with pytest.raises(SpecError, match="gpu_exponent"):
         Planner(fits, None, RECIPE, one.replace(gpu_exponent=None)).allocate("60 GPU-hours on 8xH100")
+    # Of several numbers those are planned whose speed is known; the answer says so where it says hours.
+    for speed, asked in ((SLOW, False), (SLOW.replace(gpu_exponent=None), True)):
+        plan = Planner(fits, Hardware(gpus=(8, 16)), RECIPE, speed).allocate("60 GPU-hours", slots=0)
+        assert ("16" in dict(answer(plan))["in total"]) == ("--gpu-exponent" in dict(answer(plan))["in total"]) == asked
 
 
 def test_what_is_not_known_of_the_speed_is_said(fits: Fits) -> None:
