@@ -413,19 +413,16 @@ def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate,
     if resolved.by_law is not None:
         best = [(setup, resolved.by_law.best(setup.candidates, resolved.limits.fixed)) for setup in setups]
         return *max(best, key=lambda pair: pair[1].rollouts), []
+    owners = [setup for setup in setups for _ in setup.candidates]
     scored = resolved.scored([c for setup in setups for c in setup.candidates])
     places, fits = [*range(len(scored))], resolved.fits
     if resolved.request.mode == "conservative":
         largest = fits.group_size_range[1]
         places = [i for i in places if scored[i].candidate.group_size <= largest] or places
     were_run = [scored[i].candidate.group_size in fits.group_sizes for i in places]
-    chosen, begin = places[planned_of(np.array([scored[i].mean for i in places]), were_run, fits.tolerances)], 0
-    for setup in setups:
-        end = begin + len(setup.candidates)
-        if chosen < end:
-            return setup, scored[chosen].candidate, scored[begin:end]
-        begin = end
-    raise AssertionError("every candidate belongs to a setup")
+    chosen = places[planned_of(np.array([scored[i].mean for i in places]), were_run, fits.tolerances)]
+    setup = owners[chosen]
+    return setup, scored[chosen].candidate, [one for one, own in zip(scored, owners, strict=True) if own is setup]
 
 
 def score(resolved: Resolved, setups: Sequence[Setup]) -> Choice:

@@ -226,12 +226,9 @@ def _approved(plan: Plan) -> Approval:
     fits, far = plan.fits, plan.extrapolation
     if plan.verdict.kind == "borrowed":
         return Approval("part", "none of your runs shows its gain", *_check(plan, 0.5))
-    if fits is None or far is None:
-        return Approval("approve", "nothing speaks against it")
-    far = two_digits(far)
-    if (past := _past_fall(plan, fits)) is not None:
-        return past
-    return _by_reach(plan, fits, far)
+    assert fits is not None, "a new plan holds its fits"
+    assert far is not None, "runs have a largest compute"
+    return _past_fall(plan, fits) or _by_reach(plan, fits, two_digits(far))
 
 
 def _by_reach(plan: Plan, fits: Fits, far: float) -> Approval:
@@ -289,7 +286,7 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     n, problems, mean = plan.group_size, plan.problems_per_batch, plan.predicted_reward
     if fits is None or mean is None or (best := fits.best_reached) is None:
         return None
-    if interval is None or fits.surface is None:
+    if interval is None:
         return Gain(best, mean - best.reward, None, None)
     if steps is not None:
         compute *= steps / plan.update_steps
@@ -395,7 +392,7 @@ def _against(plan: Plan) -> str:
     if plan.gain is not None and plan.gains_nothing:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
         # Runs that come first are something to do already.
-        stuck = better_reward(plan) is None and not (first is not None and first.runs)
+        stuck = better_reward(plan) is None and not plan.runs_first
         left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if stuck else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
