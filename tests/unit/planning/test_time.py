@@ -34,6 +34,9 @@ SLOW = Throughput(
 )
 
 
+CURVE = np.concatenate([[0.0], np.geomspace(500, 6e4, 18)])
+
+
 def reward(n: int, bp: int, c: float) -> float:
     """Larger n and B_p rise a little later; n = 16 ends a little higher."""
     plateau = {4: 0.60, 16: 0.64, 64: 0.65}[n]
@@ -132,6 +135,15 @@ def test_pilots_keep_to_the_batches_whose_seconds_are_known(fits: Fits) -> None:
     one = seen.replace(rollouts_per_batch=(512,))
     with pytest.raises(iso.PlanError, match="512"):
         Planner(fits, None, RECIPE, SLOW.replace(measured=one)).design_pilot(Budget(gpu_hours=300))
+
+
+def test_every_answer_for_a_budget_on_gpus_keeps_batches_to_multiples_of_them(make_runs: Make) -> None:
+    runs = make_runs(lambda n, _, c: 0.2 + (0.5 - 0.04 * np.log2(n)) * c / (c + 500 * n), [(4, 3), (16, 3)], CURVE)
+    planner, budget = Planner(fit(runs, draws=40), None, None, SLOW), "60 GPU-hours on 8xH100"
+    plan, first = planner.allocate(budget), planner.next_runs(budget)
+    assert plan.rollouts_per_batch % 8 == 0
+    assert (first.group_size_now, first.problems_per_batch_now) == (plan.group_size, plan.problems_per_batch)
+    assert planner.marginal(budget).plan.rollouts_per_batch == plan.rollouts_per_batch
 
 
 def test_a_budget_on_other_gpus_than_were_timed_needs_to_know_how_speed_grows(fits: Fits) -> None:
