@@ -456,7 +456,8 @@ class Fits(Saved):
             problems = [*(stable or self.problems_per_batch[-1:])]
         octaves = 0 if passport is None else passport.beyond_grid_octaves
         sizes = self.candidate_sizes(octaves) or [self.group_size_range[1]]
-        return chosen_sizes(surface, compute_T, sizes, problems, in_rollouts=self.compute == "log10_rollouts")
+        in_rollouts = self.compute == "log10_rollouts"
+        return chosen_sizes(surface, compute_T, sizes, self.group_sizes, problems, in_rollouts=in_rollouts)
 
     def candidate_sizes(self, octaves_beyond: int, *, powers_of_two: bool = True) -> list[int]:
         """Group sizes that a plan chooses from, increasing, up to so many octaves above the largest that was run."""

@@ -19,6 +19,7 @@ from isocompute_sdk.ingest.attempts import Rows, attempts_from_columns, counted_
 from isocompute_sdk.ingest.find import refuse_supervised
 from isocompute_sdk.ingest.formats.log_format import RunLog, ScalarSeries, one_per_step
 from isocompute_sdk.ingest.formats.registry import format_of, recognised
+from isocompute_sdk.ingest.stores.saved_config import scalar, translate
 from isocompute_sdk.ingest.tables import RawTable, damaged
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.clock import seconds_in
@@ -42,8 +43,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 SEPARATOR = " - "
-STEP_NAME = re.compile(r"(.*/)?_?(global_|update_|training_)?step", re.IGNORECASE)
+STEP_NAME = re.compile(r"(?!timing)(.*/)?_?(global_|update_|training_)?step", re.IGNORECASE)
+"""Names of columns that count steps; veRL logs the seconds of one as `timing_s/step`."""
 BOUNDS = ("__MIN", "__MAX")
+CONFIGURED = re.compile(r"(?:config|cfg)[./](.+)")
+"""Columns of a history that hold the configuration of the run."""
 OWN = "_wandb"
 INTERNAL = (*CLOCKS, OWN)
 """Columns of a history that are clocks or W&B's own, and no metric."""
@@ -318,6 +322,12 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
                     "Give the parts different run_ids, and rollouts (C) in place of steps, which keep counting.",
                 )
+    # A history may hold the whole configuration, a column for each of its keys.
+    own = {match[1]: frame[name] for name in frame.columns if (match := CONFIGURED.fullmatch(name))}
+    once = {key: values for key, cells in own.items() if len(values := blank_to_null(cells).drop_nulls().unique()) == 1}
+    config = translate(path, {key: scalar(str(values[0])) for key, values in once.items()})
+    if config is not None and (gpus := config.fields.get("gpus")) is not None:
+        said.setdefault("gpus", gpus.value)
     return said
 
 

@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.allocation import sigmoid
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
-from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, odds_of_draws
+from isocompute_sdk.fitting.surface.answers import GroupSizeOdds, odds_of_draws, planned_of
 from isocompute_sdk.fitting.surface.surface import OCTAVES_ABOVE
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import FITTED, same_model
@@ -407,8 +407,8 @@ def _floors(resolved: Resolved) -> list[int]:
 def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate, list[Scored]]:
     """The setup and its candidate with the largest expected reward, or nearest to the law with the most rollouts.
 
-    Of equal ones it is the smallest B_p, the fewest GPUs and the smallest n. Conservative: no n above those that were
-    run, if there is another.
+    An n that was not run must be better as rewards are shown. Of equal ones it is the smallest B_p, the fewest GPUs and
+    the smallest n. Conservative: no n above those that were run, if there is another.
 
     Returns:
         Setup and candidate, and the rewards of all candidates of this setup: none yet by a law.
@@ -416,18 +416,16 @@ def pick(resolved: Resolved, setups: Sequence[Setup]) -> tuple[Setup, Candidate,
     if resolved.by_law is not None:
         best = [(setup, resolved.by_law.best(setup.candidates, resolved.limits.fixed)) for setup in setups]
         return *max(best, key=lambda pair: pair[1].rollouts), []
+    owners = [setup for setup in setups for _ in setup.candidates]
     scored = resolved.scored([c for setup in setups for c in setup.candidates])
-    places = range(len(scored))
+    places, fits = [*range(len(scored))], resolved.fits
     if resolved.request.mode == "conservative":
-        largest = resolved.fits.group_size_range[1]
+        largest = fits.group_size_range[1]
         places = [i for i in places if scored[i].candidate.group_size <= largest] or places
-    chosen, begin = max(places, key=lambda i: scored[i].mean), 0
-    for setup in setups:
-        end = begin + len(setup.candidates)
-        if chosen < end:
-            return setup, scored[chosen].candidate, scored[begin:end]
-        begin = end
-    raise AssertionError("every candidate belongs to a setup")
+    were_run = [scored[i].candidate.group_size in fits.group_sizes for i in places]
+    chosen = places[planned_of(np.array([scored[i].mean for i in places]), were_run, fits.tolerances)]
+    setup = owners[chosen]
+    return setup, scored[chosen].candidate, [one for one, own in zip(scored, owners, strict=True) if own is setup]
 
 
 def score(resolved: Resolved, setups: Sequence[Setup]) -> Choice:

@@ -60,8 +60,6 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     notes += steps(chosen, recipe)
     notes += evaluation(plan.breakdown, pricing.evaluation_share)
     if throughput is not None:
-        offered = basis.hardware.gpu_counts if "gpus" in basis.hardware.model_fields_set and timed else ()
-        notes += gpus(throughput, tuple(offered))
         notes += speed(throughput, pricing.budget, (plan.rollouts_per_batch, plan.rollouts), basis.throughput)
     for one in plan.alternatives:
         if one.kind == "best-by-curves" and one.expected_loss is not None:
@@ -269,19 +267,6 @@ def metrics_disagree(n: int, others: Mapping[str, int | str]) -> Iterator[Note]:
         "metric matters to you: coverage (best@k) and sharpening (worst@k) have different best n.",
         {"group_size": n, "others": far},
     )
-
-
-def gpus(throughput: Throughput, offered: tuple[int, ...]) -> Iterator[Note]:
-    """Numbers of GPUs for which the throughput gives no speed; none are offered where they do not matter."""
-    if offered and throughput.gpu_exponent is None and offered != (throughput.gpus,):
-        yield Note(
-            "throughput-extrapolated",
-            "warning",
-            f"The hardware offers {', '.join([*map(str, offered[:-1]), counted(offered[-1], 'GPU')])}, and the "
-            f"throughput is for {throughput.gpus}: time and money are those of {throughput.gpus}. --gpu-exponent says "
-            "how speed grows with GPUs.",
-            {"gpus": list(offered), "throughput_gpus": throughput.gpus},
-        )
 
 
 def speed(

@@ -119,8 +119,6 @@ def _sizes(plan: Plan, given: Mapping[str, Any]) -> tuple[int, int]:
     """N and B_p as given, or those that follow from B."""
     n, problems = given.get("group_size", plan.group_size), given.get("problems_per_batch", plan.problems_per_batch)
     batch = given.get("rollouts_per_batch", n * problems)
-    if n < 2:
-        raise PlanError(f"group_size = {n}; accepted: 2 or more", "One rollout has no group to be compared with.")
     if "problems_per_batch" not in given:
         problems = batch // n
     if n * problems != batch or problems < 1:

@@ -27,7 +27,6 @@ from isocompute_sdk.planning.allocate import (
     score,
 )
 from isocompute_sdk.planning.basis import Basis
-from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns, Question, Search, ask, longer
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES, PilotDesign, design_pilot
 from isocompute_sdk.planning.plan import Plan
@@ -183,9 +182,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
     """
     fits, pricing, chosen, reward = resolved.fits, choice.pricing, choice.chosen.candidate, choice.chosen.reward
     n, problems, steps = chosen.group_size, chosen.problems_per_batch, chosen.update_steps
-    n_problems = resolved.request.n_problems
-    if n_problems is None and fits.method in FITTED:
-        n_problems = fits.n_problems
+    n_problems = resolved.limits.n_problems
     seen, compute = fits.largest_compute, resolved.compute(n * problems * steps)
     interval, flat = None, bool(fits.no_rise)
     if reward is not None and not flat:
@@ -318,9 +315,8 @@ def _kinds(resolved: Resolved, choice: Choice, rest: Sequence[Scored]) -> dict[i
         kinds |= {n: "next-power-of-two" for n in close if by_law.distance(n, chosen) <= 0.75}
     on_grid = [one for one in rest if one.candidate.group_size <= largest]
     if chosen.group_size > largest and on_grid:
-        here = max(on_grid, key=lambda one: one.mean).candidate
-        if by_law is not None:
-            here = by_law.best([one.candidate for one in on_grid])
+        grid = [one.candidate for one in on_grid]
+        here = max(on_grid, key=lambda one: one.mean).candidate if by_law is None else by_law.best(grid)
         kinds[here.group_size] = "on-grid"
     return kinds
 

@@ -212,6 +212,10 @@ class Plan(Sized, Saved):
             found.append((what, "--set gpus=NUMBER (set=) or a column gpus"))
         if speed.measured is not None and speed.measured.gpus_chosen and "gpus" not in self.hardware.model_fields_set:
             found.append(("the number of GPUs that most of the runs had", "--gpus (hardware=)"))
+        others = [str(gpus) for gpus in self.hardware.gpu_counts if gpus != speed.gpus]
+        if speed.gpus is not None and speed.gpu_exponent is None and len(self.hardware.gpu_counts) > 1:
+            why = f"{counted(speed.gpus, 'GPU')}, since the speed on {' or '.join(others)} is unknown"
+            found.append((why, "--gpu-exponent (gpu_exponent=)"))
         if speed.measured is not None and speed.measured.kind_assumed:
             found.append(("GPUs as fast as those of the runs", "--rollouts-per-second"))
         if speed.is_stated_without("step_overhead_seconds"):

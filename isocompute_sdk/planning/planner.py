@@ -224,7 +224,7 @@ class Planner(Basis):
             )
         amount = Budget.parse(budget if budget is not None else NEAR * (seen or 1.0))
         search = Search(whole_number("slots", slots), most, ended, going or {}, rng)
-        found = decide(self, Request.of(amount, **options), search).next_runs
+        found = decide(self.on_gpus_of(amount), Request.of(amount, **options), search).next_runs
         if found is None:
             raise PlanError(f"a budget of {amount} is too small for a plan with a pilot", "Raise the budget.")
         return found

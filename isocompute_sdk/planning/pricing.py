@@ -431,6 +431,12 @@ class Limits:
         """Smallest B_p for which n * B_p is a multiple of that."""
         return self.divisor // math.gcd(n, self.divisor)
 
+    def smallest_problems(self, n: int, least: int) -> int:
+        """The smallest such B_p from `least` up, or the largest that the problems allow where it is more."""
+        unit = self.unit(n)
+        smallest = math.ceil(least / unit) * unit
+        return smallest if self.n_problems is None else min(smallest, self.n_problems // unit * unit) or smallest
+
 
 @dataclass(frozen=True)
 class Candidate(Sized):
@@ -474,10 +480,8 @@ def what_works(group_sizes: Sequence[int], limits: Limits) -> tuple[str, float] 
 
 def _relaxed(n: int, limits: Limits) -> Iterator[tuple[str, float, Limits]]:
     """Each option that limits an n, with the least value that may do, and the limits with it."""
-    fixed, pricing, unit = limits.fixed, limits.pricing, limits.unit(n)
-    problems = math.ceil((fixed.problems_per_batch or limits.floor) / unit) * unit
-    if limits.n_problems is not None:
-        problems = min(problems, limits.n_problems // unit * unit) or problems
+    fixed, pricing = limits.fixed, limits.pricing
+    problems = limits.smallest_problems(n, fixed.problems_per_batch or limits.floor)
     batch = fixed.rollouts_per_batch or n * problems
     if limits.hardware.max_rollouts_per_batch is not None:
         hardware = limits.hardware.replace(max_rollouts_per_batch=batch)
@@ -513,10 +517,7 @@ def _problems_per_batch(n: int, limits: Limits) -> int | Rejection:
         return _from_fixed_batch(n, fixed.rollouts_per_batch, limits)
     if fixed.problems_per_batch is not None:
         return fixed.problems_per_batch
-    unit = limits.unit(n)
-    smallest = math.ceil(limits.floor / unit) * unit
-    if limits.n_problems is not None:
-        smallest = min(smallest, limits.n_problems // unit * unit) or smallest
+    unit, smallest = limits.unit(n), limits.smallest_problems(n, limits.floor)
     if fixed.update_steps is None:
         return smallest
     refused = _refused_by_hardware(n, smallest, limits) or _unaffordable(n, smallest, fixed.update_steps, limits)

@@ -101,6 +101,7 @@ class PlansByBudget:
     def of(cls, basis: Basis, budget: Budget | float | str, level: float, options: Options) -> PlansByBudget:
         """Plans with the options of `Planner.allocate`; `spend` is `all` by default."""
         request = replace(Request.of(budget, **options), spend=options.get("spend", "all"))
+        basis = basis.on_gpus_of(request.budget)
         if request.n_problems is not None and basis.fits.surface is not None:
             basis, request = basis.for_problem_set(request.n_problems), replace(request, n_problems=None)
         return cls(basis, request, level)

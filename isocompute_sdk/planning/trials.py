@@ -157,10 +157,8 @@ class Choices:
         return low + (high - low) * weight_EJ[:, None, :]
 
     def allowed(self, trials: Sequence[Trial]) -> npt.NDArray[np.bool_]:
-        """Which of them a plan may choose once these trials are run: up to their group sizes, at their B_p."""
-        found = self.planned_J.copy()
-        if not trials:
-            return found
+        """Which of them a plan may choose once these trials, one or more, are run: up to their n, at their B_p."""
+        found = self.planned_J
         if self.from_trials:
             ran = [t.group_size for t in trials]
             return (self.group_size_J >= min(ran)) & (self.group_size_J <= 2 * max(ran))

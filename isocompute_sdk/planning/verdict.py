@@ -118,11 +118,12 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
     if len(sizes) == 1:
         only = f"of the n that were run ({smallest} to {largest}), only n = {n} is within the limits"
         return Verdict("likely" if doubts else "clear", only, doubts), False
-    spread = float(np.ptp(odds.reward[grid])) if np.count_nonzero(grid) > 1 else np.inf
+    tried = grid | (sizes == n)
+    spread = float(np.ptp(odds.reward[tried])) if np.count_nonzero(grid) > 1 else np.inf
     # Nearly equal means are not enough: draws that put the best n anywhere have them too.
     all_run = grid.any() and (int(sizes[grid][0]), int(sizes[grid][-1])) == (smallest, largest)
-    if all_run and spread <= equal and float(odds.near_best[grid].min()) >= DECIDED:
-        ends = f"from n = {sizes[grid][0]} to {sizes[grid][-1]} predictions differ by {spread:.3f}"
+    if all_run and spread <= equal and float(odds.near_best[tried].min()) >= DECIDED:
+        ends = f"from n = {sizes[tried][0]} to {sizes[tried][-1]} predictions differ by {spread:.3f}"
         return Verdict("hardly-matters", f"{ends}; {TAKE}", doubts), False
     kind = "likely" if near >= LIKELY else "undecided"
     loss = float(odds.expected_regret[here])
@@ -144,7 +145,8 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         what, left = ("", [likeliest, lost]) if is_open else (f"; {TAKE}", [likeliest])
         return Verdict("tie", tie + what, doubts, "; ".join(filter(None, left))), is_open
     if is_open:
-        sentence = f"n = {n} {'has the highest expected reward' if here == odds.best() else 'is near the best'}"
+        shown = fits.tolerances.shown(odds.reward)
+        sentence = f"n = {n} {'has the highest expected reward' if shown[here] >= shown.max() else 'is near the best'}"
         if kind == "undecided":
             sentence = f"these runs cannot decide n: {sentence}"
         return Verdict(kind, sentence, doubts, f"{_chances(plan, chances, odds)}; {lost}"), True
@@ -224,12 +226,9 @@ def _approved(plan: Plan) -> Approval:
     fits, far = plan.fits, plan.extrapolation
     if plan.verdict.kind == "borrowed":
         return Approval("part", "none of your runs shows its gain", *_check(plan, 0.5))
-    if fits is None or far is None:
-        return Approval("approve", "nothing speaks against it")
-    far = two_digits(far)
-    if (past := _past_fall(plan, fits)) is not None:
-        return past
-    return _by_reach(plan, fits, far)
+    assert fits is not None, "a new plan holds its fits"
+    assert far is not None, "runs have a largest compute"
+    return _past_fall(plan, fits) or _by_reach(plan, fits, two_digits(far))
 
 
 def _by_reach(plan: Plan, fits: Fits, far: float) -> Approval:
@@ -287,7 +286,7 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     n, problems, mean = plan.group_size, plan.problems_per_batch, plan.predicted_reward
     if fits is None or mean is None or (best := fits.best_reached) is None:
         return None
-    if interval is None or fits.surface is None:
+    if interval is None:
         return Gain(best, mean - best.reward, None, None)
     if steps is not None:
         compute *= steps / plan.update_steps
@@ -393,7 +392,7 @@ def _against(plan: Plan) -> str:
     if plan.gain is not None and plan.gains_nothing:
         gain = f"{plan.gain.shown:.3f}, {cheap}" if plan.gain.shown > 0 else "nothing"
         # Runs that come first are something to do already.
-        stuck = better_reward(plan) is None and not (first is not None and first.runs)
+        stuck = better_reward(plan) is None and not plan.runs_first
         left = f"the plan is predicted to gain {gain}" + (f"; {OTHERWISE}" if stuck else "")
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:

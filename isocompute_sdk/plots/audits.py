@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MARKERS = {"best": "*", "level": "o", "behind": "v", "undecided": "D", "alone": "o", "not-judged": "o"}
+FILLED = {"best": 1.0, "level": 1.0, "behind": 0.0, "undecided": 0.35, "alone": 1.0, "not-judged": 1.0}
+"""Share of its colour inside the mark of a run, whose shape is that of n; what may be behind is pale as its cost."""
 MEANING = {"best": "best known here", "level": "about equal", "behind": "behind", "undecided": "may be behind"}
+EDGE = (1.0, 1.8)
+"""Width of the edge of a mark, and of that of the best."""
 MAX_BARS = 30
 SMALLEST_SHARE = 0.01
 
@@ -72,6 +75,8 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     Raises:
         FitError: the group could not be fitted.
     """
+    from matplotlib.patches import Patch
+
     fits = group.fits
     if fits is None:
         raise FitError(f"group {group.name} was not fitted: {group.reason}", "Draw a group that was fitted.")
@@ -98,30 +103,43 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     frontier = frontier_line(ax, grid, fits.frontier(grid).reward)
     judged = [run for run in group.runs if run.expected is not None]
     for run in judged:
-        _mark(ax, run.standing, style.look(run.group_size)[0], ([run.rollouts], [run.reached]))
-    for standing in dict.fromkeys(run.standing for run in judged):
-        if standing in MEANING:
-            _mark(ax, standing, "white", ([], []), MEANING[standing])
+        colour, mark = style.look(run.group_size)
+        best = run.standing == "best"
+        ax.plot(
+            [run.rollouts],
+            [run.reached],
+            mark,
+            color=_face(colour, run.standing),
+            markeredgecolor=style.INK if best else colour,
+            markeredgewidth=EDGE[best],
+            markersize=13 if best else 8,
+            zorder=4 if best else 5,
+        )
     style.log_axis(ax, low / 1.1, high * 1.25, axis_name(fits))
     ax.set_ylabel(metric)
     ax.set_title("Where each run ended")
     style.clip_falls(ax, [(c.compute_T, c.reward_T, style.look(c.group_size)[0]) for c in curves])
-    style.legend_below(ax, [line for line in ax.lines if line.get_label() in MEANING.values()])
+    samples = [
+        Patch(
+            facecolor=_face(style.MUTED, standing),
+            edgecolor=style.INK if standing == "best" else style.MUTED,
+            linewidth=EDGE[standing == "best"],
+            label=MEANING[standing],
+        )
+        for standing in dict.fromkeys(run.standing for run in judged)
+        if standing in MEANING
+    ]
+    style.legend_below(ax, samples)
     style.name_sizes(ax, last_value, [frontier])
     return ax
 
 
-def _mark(ax: Axes, standing: str, colour: str, at: tuple[list[float], list[float]], label: str | None = None) -> None:
-    ax.plot(
-        *at,
-        MARKERS[standing],
-        color=colour,
-        markeredgecolor=style.INK,
-        markeredgewidth=0.7,
-        markersize=13 if standing == "best" else 8,
-        zorder=5,
-        label=label,
-    )
+def _face(colour: str, standing: str) -> str:
+    """The colour inside a mark, mixed with white."""
+    from matplotlib.colors import to_hex, to_rgb
+
+    red, green, blue = (1.0 - FILLED[standing] * (1.0 - part) for part in to_rgb(colour))
+    return to_hex((red, green, blue))
 
 
 def _compared(group: GroupAudit) -> list[RunAudit]:

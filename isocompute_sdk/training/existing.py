@@ -147,7 +147,7 @@ def against(backend: object, name: str, run: RunSpec, script: Path) -> Compariso
     )
 
 
-_SHELL = (".sh", ".bash", ".slurm", ".sbatch", ".job", "")
+_SHELL = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".txt", "")
 _PROCESSES = ("nproc_per_node", "num_gpus")
 """Flags of torchrun and deepspeed with the processes of one machine."""
 
@@ -178,6 +178,9 @@ def _read(script: Path) -> tuple[SavedConfig | None, list[str]]:
             machines = own.get("nnodes", own.get("num_nodes", 1))
             own["num_processes"] = number * machines if isinstance(machines, int) else number
         keys |= {**files, **own}
+    if keys.get("run.hardware.gpus") == 1:
+        # Of a script of ours, which starts one process without a launcher.
+        keys.setdefault("num_processes", 1)
     return translate(script, keys), gaps
 
 

@@ -102,8 +102,8 @@ def plan() -> Plan:
     return Planner(published("qwen2.5-7b-instruct/guru-math-easy")).allocate("1M")
 
 
-def run_of(plan: Plan, backend: str) -> RunSpec:
-    return api.run_spec(plan, backend, gpus=8)
+def run_of(plan: Plan, backend: str, gpus: int = 8) -> RunSpec:
+    return api.run_spec(plan, backend, gpus=gpus)
 
 
 def words(plan: Plan, backend: str) -> list[str]:
@@ -139,6 +139,14 @@ def test_a_script_in_any_documented_style_is_understood(plan: Plan, script: str)
     assert {name: found.get(name) for name in says} == says
     assert not any("per_gpu" in name or "memory" in name for name in found)
     assert (OPEN[script] in "; ".join(shown.gaps)) if script in OPEN else shown.gaps == []
+
+
+def test_a_text_file_with_flags_is_read_as_the_command_is(plan: Plan, tmp_path: Path) -> None:
+    flags = "--learning_rate 1e-6 --num_generations 8 --max_steps 500"
+    for text in (flags, f"trl grpo {flags}"):
+        (tmp_path / "flags.txt").write_text(text)
+        rows = existing.against(registry.load("trl"), "trl", run_of(plan, "trl"), tmp_path / "flags.txt").rows
+        assert {row.name: row.script for row in rows[:3]} == {N: 8, PROBLEMS: None, STEPS: 500}
 
 
 def test_a_configuration_that_is_not_there_is_named(plan: Plan, tmp_path: Path) -> None:
@@ -182,9 +190,10 @@ def test_the_command_line_prints_both(
     assert not (tmp_path / "launch.sh").exists()
 
 
-@pytest.mark.parametrize("backend", ["openrlhf", "verl"])
-def test_a_script_of_ours_differs_in_nothing_from_its_plan(plan: Plan, backend: str, tmp_path: Path) -> None:
-    run = run_of(plan, backend)
+@pytest.mark.parametrize(("backend", "gpus"), [("openrlhf", 8), ("verl", 8), ("trl", 8), ("trl", 1)])
+def test_a_script_of_ours_differs_in_nothing_from_its_plan(plan: Plan, backend: str, gpus: int, tmp_path: Path) -> None:
+    run = run_of(plan, backend, gpus)
     (tmp_path / "launch.sh").write_text(registry.load(backend).script(run))
     shown = existing.against(registry.load(backend), backend, run, tmp_path / "launch.sh")
     assert [row for row in shown.rows if not row.same and row.script is not None] == []
+    assert PROBLEMS in [row.name for row in shown.rows if row.same]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.least_squares import Mask
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval
-from isocompute_sdk.tolerances import MIN_UPDATES
+from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
 
 STEPS_PER_OCTAVE = 4
 MIN_TRAINED = 5
@@ -140,20 +140,28 @@ def _with_octave_above(
     return np.append(sizes, above), np.hstack([drawn_DN, surface.draws(compute, above, problems_per_batch)])
 
 
+def planned_of(reward_J: Array, was_run_J: Sequence[bool], tolerances: Tolerances) -> int:
+    """Position of the largest expected reward; an n that was not run must be better as rewards are shown."""
+    shown_J, exact_J = tolerances.shown(reward_J), np.round(reward_J, 12)
+    return max(range(len(reward_J)), key=lambda j: (shown_J[j], was_run_J[j], exact_J[j]))
+
+
 def chosen_sizes(
     surface: Surface,
     compute_T: Array,
     group_sizes: Sequence[int],
+    were_run: Collection[int],
     problems_per_batch: Sequence[int | None],
     *,
     in_rollouts: bool,
 ) -> Array:
-    """The n that a plan chooses at each budget, shape (T,): the largest expected reward of whole steps.
+    """The n that a plan chooses at each budget, shape (T,), by the expected reward of whole steps (`planned_of`).
 
     Args:
         surface: the fit.
         compute_T: budgets, positive.
         group_sizes: candidates, increasing.
+        were_run: group sizes that were run.
         problems_per_batch: B_p to choose from, increasing; None for the smallest that was run.
         in_rollouts: whether compute counts rollouts, so that a plan spends whole steps of it.
     """
@@ -168,7 +176,8 @@ def chosen_sizes(
         if able_J.any():
             spent_J = (steps_J * batch_J)[able_J] if in_rollouts else np.full(len(batch_J), compute)
             reward_J = surface.predict(spent_J, sizes_J[able_J], problems_J[able_J])
-            chosen_T[t] = sizes_J[able_J][int(np.argmax(np.round(reward_J, 12)))]
+            able = sizes_J[able_J].tolist()
+            chosen_T[t] = able[planned_of(reward_J, [n in were_run for n in able], surface.tolerances)]
     return chosen_T
 
 

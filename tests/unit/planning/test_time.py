@@ -16,6 +16,7 @@ import isocompute_sdk as iso
 from isocompute_sdk import Budget, Evaluation, Fits, Hardware, Plan, PlanError, Planner, Recipe, RunSet, Throughput, fit
 from isocompute_sdk.api import run_spec
 from isocompute_sdk.errors import SpecError
+from isocompute_sdk.planning.plan import answer
 from isocompute_sdk.planning.pricing import evaluations, interval
 from isocompute_sdk.reporting.material import Asked, gather
 from isocompute_sdk.reporting.report import build
@@ -31,6 +32,9 @@ SLOW = Throughput(
     usd_per_gpu_hour=2,
     tokens_per_rollout=500,
 )
+
+
+CURVE = np.concatenate([[0.0], np.geomspace(500, 6e4, 18)])
 
 
 def reward(n: int, bp: int, c: float) -> float:
@@ -120,10 +124,6 @@ def test_speed_near_one_batch_is_not_traded_across_batches(fits: Fits) -> None:
         planner.compare((64, 64), "300k", equal="time")
     with pytest.raises(iso.PlanError, match="only at 64 rollouts"):
         planner.compare((64, 64), late.budget)
-    one = Planner(fits, Hardware(gpus=1), RECIPE, SLOW.replace(gpus=1, gpu_exponent=None)).allocate(
-        Budget(gpu_hours=30)
-    )
-    assert not any("1 GPUs" in note.message for note in one.notes)
 
 
 def test_pilots_keep_to_the_batches_whose_seconds_are_known(fits: Fits) -> None:
@@ -137,11 +137,24 @@ def test_pilots_keep_to_the_batches_whose_seconds_are_known(fits: Fits) -> None:
         Planner(fits, None, RECIPE, SLOW.replace(measured=one)).design_pilot(Budget(gpu_hours=300))
 
 
+def test_every_answer_for_a_budget_on_gpus_keeps_batches_to_multiples_of_them(make_runs: Make) -> None:
+    runs = make_runs(lambda n, _, c: 0.2 + (0.5 - 0.04 * np.log2(n)) * c / (c + 500 * n), [(4, 3), (16, 3)], CURVE)
+    planner, budget = Planner(fit(runs, draws=40), None, None, SLOW), "60 GPU-hours on 8xH100"
+    plan, first = planner.allocate(budget), planner.next_runs(budget)
+    assert plan.rollouts_per_batch % 8 == 0
+    assert (first.group_size_now, first.problems_per_batch_now) == (plan.group_size, plan.problems_per_batch)
+    assert planner.marginal(budget).plan.rollouts_per_batch == plan.rollouts_per_batch
+
+
 def test_a_budget_on_other_gpus_than_were_timed_needs_to_know_how_speed_grows(fits: Fits) -> None:
     one = SLOW.replace(gpus=1)
     assert Planner(fits, None, RECIPE, one).allocate("60 GPU-hours on 8xH100").gpus == 8
     with pytest.raises(SpecError, match="gpu_exponent"):
         Planner(fits, None, RECIPE, one.replace(gpu_exponent=None)).allocate("60 GPU-hours on 8xH100")
+    # Of several numbers those are planned whose speed is known; the answer says so where it says hours.
+    for speed, asked in ((SLOW, False), (SLOW.replace(gpu_exponent=None), True)):
+        plan = Planner(fits, Hardware(gpus=(8, 16)), RECIPE, speed).allocate("60 GPU-hours", slots=0)
+        assert ("16" in dict(answer(plan))["in total"]) == ("--gpu-exponent" in dict(answer(plan))["in total"]) == asked
 
 
 def test_what_is_not_known_of_the_speed_is_said(fits: Fits) -> None:

@@ -99,6 +99,24 @@ def test_n_that_hardly_matters_is_no_recommendation() -> None:
     assert plan_of(alike, "3M", seeds=3).verdict.kind == "hardly-matters"
 
 
+@pytest.mark.parametrize("sizes", [(5, 7), (6, 7)])
+def test_of_equal_n_one_that_was_run_is_planned(sizes: tuple[int, int]) -> None:
+    fits = plan_of(alike, "3M", sizes=sizes, noise=0.01).fits
+    assert fits is not None
+    ahead = list[bool]()
+    for budget in (3e6, 6e6, 12e6):
+        plan = Planner(fits).allocate(budget, spend="all")
+        reward = {one.group_size: one.predicted_reward or 0.0 for one in plan.alternatives}
+        reward[plan.group_size] = plan.predicted_reward or 0.0
+        best = max(round(reward[n], 3) for n in sizes)
+        assert plan.group_size == fits.best_group_size(budget)[0]
+        if plan.group_size not in sizes:
+            assert round(reward[plan.group_size], 3) > best
+            assert str(plan.group_size) in plan.verdict.sentence
+        ahead.append(plan.group_size in sizes and max(reward, key=reward.__getitem__) not in sizes)
+    assert any(ahead)
+
+
 @pytest.mark.slow
 def test_where_n_hardly_matters_no_run_at_the_edge_is_asked_for(repository: Path) -> None:
     fits = fit(iso.read(repository / "benchmarks" / "data" / "smollm2" / "sweep" / "smollm2-long.csv"))

@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 
 import isocompute_sdk as iso
 from isocompute_sdk import FitError, Fits, RecordError, RunSet, plots
+from isocompute_sdk.plots.style import look
 from tests.processes import HANG_SECONDS
 from tests.unit.plots.test_figures import check_layout, data_of, line
 
@@ -149,7 +150,10 @@ def test_everything_plots_itself_by_kind(noisy: RunSet, fits: Fits) -> None:
     assert iso.plot(plan, ax=mine) is mine
     assert iso.plot(fits, "allocation").lines
     assert iso.plot(noisy).get_ylabel() == "avg@4"
-    assert iso.plot(audit).lines
+    # A mark says n by its shape alone: where a run stands is its colour inside.
+    ended = [run for run in audit.groups[0].runs if run.expected is not None]
+    ends = [one for one in iso.plot(audit).lines if len(data_of(one)[0]) == 1]
+    assert [one.get_marker() for one in ends] == [look(run.group_size)[1] for run in ended]
     assert iso.plot(audit, "costs").lines
     narrow = Figure((4.1, 3.2), layout="constrained").add_subplot()
     iso.plot(audit, ax=narrow)

@@ -196,6 +196,16 @@ def test_a_history_of_a_framework_counts_by_its_own_steps_and_has_our_names(tmp_
     assert again.rollouts_T.tolist() == series.rollouts_T.tolist()
 
 
+def test_a_history_with_the_configuration_of_verl_says_gpus_and_seconds(tmp_path: Path):
+    names = "run_id,training/global_step,critic/score/mean,timing_s/step,config.actor_rollout_ref.rollout.n"
+    names += ",config.data.train_batch_size,config.trainer.n_gpus_per_node,config.trainer.nnodes"
+    rows = [f"a,{step},0.{step},20.5,8,16,8,2" for step in range(10, 40, 10)]
+    runs = RunSet.read(write(tmp_path, "\n".join([names, *rows]), "wide.csv"))
+    assert [(run.group_size, run.problems_per_batch, run.gpus) for run in runs.runs()] == [(8, 16, 16)]
+    (seconds,) = runs.series("step_seconds", "train")
+    assert seconds.value_T.tolist() == [20.5] * 3
+
+
 def test_a_history_in_two_parts_in_the_wrong_order_is_one_start(tmp_path: Path):
     names = ("_step", "train/global_step", "train/reward", "train/frac_reward_zero_std")
     rows = [f"{step},{step},{step / 100},0.5" for step in (*range(6, 13), *range(1, 6))]
