@@ -340,7 +340,8 @@ CHECKS: tuple[Check[TRLCase], ...] = (
         "evaluation.temperature",
         lambda c: c.evaluation.temperature != c.recipe.temperature,
         "evaluation.temperature = {evaluation.temperature:g} and recipe.temperature = {recipe.temperature:g}: TRL "
-        "evaluates with the temperature of training. Make both the same, or use another backend.",
+        "evaluates with the temperature of training. Make both the same (of a plan: launch --change "
+        "evaluation.temperature={recipe.temperature:g}), or use another backend.",
     ),
     checks.evaluation_top_p,
     lambda c: checks.warmup_from_zero(c.run, c.run.update_steps),

@@ -166,14 +166,17 @@ def _next(plan: Plan, start: str, output_dir: str, train_data: str) -> Iterator[
         remaining, when = rest * plan.rollouts_per_batch, "then, to decide whether to go on"
         if checked < trained:
             when = f"at step {checked:,}, unless you stop there, to see what lies ahead"
+        # A reward file gives 1 for a right answer, also where the runs so far were in percent.
+        percent = plan.fits is not None and plan.fits.bounds == (0.0, 100.0)
         # Beside them the answer compares going on with a new run; values that were set would be for its log as well.
         read = f" {runs_behind(plan.fits)}"
-        beside = read.strip() if _own_runs(plan) and not any(word in read for word in (" --set ", " --map ")) else ""
+        alone = percent or not _own_runs(plan) or any(word in read for word in (" --set ", " --map "))
+        beside = "" if alone else read.strip()
         source = f" {beside}" * bool(beside)
         words = [
             f"isocompute forecast{source}",
             quote(output_dir),
-            *bounds_words(plan.fits),
+            *([] if percent else bounds_words(plan.fits)),
             *(f"--pool {name}" for name in (pooled(plan.fits, [plan.learning_rate], train_data) if beside else ())),
             *(rewards(plan) if beside else ()),
             f"--remaining {remaining}",

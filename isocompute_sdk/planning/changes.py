@@ -18,18 +18,18 @@ from isocompute_sdk.planning.plan import Plan
 from isocompute_sdk.planning.plan_parts import Alternative, Verdict
 from isocompute_sdk.planning.planner import Planner
 from isocompute_sdk.planning.pricing import EVALUATION_SHARE, Candidate, Fixed, Pricing, amount_text
-from isocompute_sdk.specs import Budget, Recipe
+from isocompute_sdk.specs import Budget, Evaluation, Recipe
 from isocompute_sdk.specs.syntax.complaints import suggestion
 from isocompute_sdk.specs.syntax.quantities import Number
 
-EVERY = "evaluation.every_steps"
+EVERY, TEMPERATURE = "evaluation.every_steps", "evaluation.temperature"
 COUNTS = ("group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems", EVERY)
 """Whole numbers that can be changed."""
 RECIPE = tuple(
     name for name in Recipe.model_fields if name not in ("based_on", "name") and not name.startswith("learning_rate")
 )
 """Fields of the recipe that can be changed; the learning rate is changed as `learning_rate`."""
-NAMES = (*COUNTS, "learning_rate", "budget", "model", *RECIPE)
+NAMES = (*COUNTS, "learning_rate", "budget", "model", TEMPERATURE, *RECIPE)
 _SHOWN = (
     *("budget", "group_size", "problems_per_batch", "update_steps", "rollouts_per_batch", "rollouts", "learning_rate"),
     *("cost", "wall_hours", "gpu_hours", "usd", "epochs", "n_problems", "model"),
@@ -56,7 +56,12 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
     given = {name: _value(name, value) for name, value in changes.items()}
     n, problems = _sizes(plan, given)
     budget = _budget(plan, given, n * problems)
-    pricing = pricing_of(plan, budget, given.get(EVERY))
+    measured = (
+        replace(plan, evaluation=plan.evaluation.replace(temperature=given[TEMPERATURE]))
+        if TEMPERATURE in given
+        else plan
+    )
+    pricing = pricing_of(measured, budget, given.get(EVERY))
     chosen = _with_steps(plan, given, n, problems, pricing)
     same = _numbers(plan) == _numbers(chosen)
     recipe = _recipe(plan, given, chosen.rollouts_per_batch)
@@ -106,7 +111,7 @@ def differences(before: Plan, after: Plan) -> list[tuple[str, object, object]]:
     pairs: list[tuple[str, object, object]] = []
     pairs += [(name, _plain(getattr(before, name)), _plain(getattr(after, name))) for name in _SHOWN]
     pairs += [(f"recipe.{name}", getattr(before.recipe, name), getattr(after.recipe, name)) for name in RECIPE]
-    pairs.append(("evaluation.every_steps", before.evaluation.every_steps, after.evaluation.every_steps))
+    pairs += [(name, _present(before, name), _present(after, name)) for name in (EVERY, TEMPERATURE)]
     pairs.append(("verdict", before.verdict.kind, after.verdict.kind))
     return [pair for pair in pairs if pair[1] != pair[2]]
 
@@ -180,6 +185,8 @@ def _value(name: str, value: object) -> Any:
             return Recipe(learning_rate_anchor=number).learning_rate_anchor
         if name == "budget":
             return Budget.parse(number)
+        if name == TEMPERATURE:
+            return Evaluation(temperature=number).temperature
         if name == "model" and isinstance(value, str) and value.strip():
             return value
         if name in RECIPE:
@@ -256,8 +263,8 @@ def _verdict(new: Plan) -> Verdict:
 
 def _present(plan: Plan, name: str) -> object:
     """A changeable value."""
-    if name == EVERY:
-        return plan.evaluation.every_steps
+    if name in (EVERY, TEMPERATURE):
+        return getattr(plan.evaluation, name.partition(".")[2])
     return _plain(getattr(plan.recipe if name in RECIPE else plan, name))
 
 

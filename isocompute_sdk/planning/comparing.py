@@ -163,8 +163,7 @@ class PlanComparison(Answer):
     def about_equal(self) -> bool:
         """Whether no difference that matters is left; what equal reward costs then hangs on the last digits."""
         d, tie = self.difference, self.plan.tolerances.equal
-        apart, known = d.low > 0 or d.high < 0, not math.isnan(d.low)
-        return not apart and abs(d.mean) <= tie and (not known or max(abs(d.low), abs(d.high)) <= 2 * tie)
+        return abs(d.mean) <= tie and (math.isnan(d.low) or max(abs(d.low), abs(d.high)) <= 2 * tie)
 
     @property
     def outside(self) -> str:

@@ -291,7 +291,7 @@ def _alternatives(resolved: Resolved, choice: Choice) -> tuple[Alternative, ...]
 def _kinds(resolved: Resolved, choice: Choice, rest: Sequence[Scored]) -> dict[int, str]:
     """What makes another n worth knowing about, the most telling first."""
     chosen, reward, by_law = choice.chosen.candidate, choice.chosen.reward, resolved.by_law
-    largest, full = resolved.fits.group_size_range[1], choice.best
+    largest = resolved.fits.group_size_range[1]
     kinds: dict[int, str] = {}
     known = [(one, one.reward) for one in rest if one.reward is not None]
     if reward is not None:
@@ -300,12 +300,8 @@ def _kinds(resolved: Resolved, choice: Choice, rest: Sequence[Scored]) -> dict[i
         gain_R = np.round(shown_R[1:] - shown_R[0], 3)
         for (one, _), gain in zip(known, gain_R, strict=True):
             if abs(gain) <= EQUAL:
-                # These runs cannot show that an n above the grid is as good, nor one whose 80 % interval leaves out 0.
-                apart = False
-                if one.drawn_D is not None and full.drawn_D is not None:
-                    low, high = np.quantile(one.drawn_D - full.drawn_D, (0.1, 0.9))
-                    apart = bool(low > 0 or high < 0)
-                kinds[one.candidate.group_size] = "close" if one.candidate.group_size > largest or apart else "near-tie"
+                # These runs cannot show that an n above the grid is as good.
+                kinds[one.candidate.group_size] = "close" if one.candidate.group_size > largest else "near-tie"
         if known and max(gain_R) > EQUAL:
             n = known[int(np.argmax(gain_R))][0].candidate.group_size
             kinds[n] = "beyond-grid" if n > largest else "best-by-curves"
@@ -317,7 +313,7 @@ def _kinds(resolved: Resolved, choice: Choice, rest: Sequence[Scored]) -> dict[i
     if chosen.group_size > largest and on_grid:
         grid = [one.candidate for one in on_grid]
         here = max(on_grid, key=lambda one: one.mean).candidate if by_law is None else by_law.best(grid)
-        kinds[here.group_size] = "on-grid"
+        kinds.setdefault(here.group_size, "on-grid")
     return kinds
 
 

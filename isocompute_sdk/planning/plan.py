@@ -371,7 +371,7 @@ VERDICTS = {
 """Kinds of verdicts in words."""
 ALTERNATIVES = {
     "near-tie": "about equal",
-    "close": "close",
+    "close": "above those that were run",
     "on-grid": "best up to the largest that was run",
     "beyond-grid": "predicted better, never run",
     "best-by-curves": "best by the curves alone",
@@ -478,7 +478,7 @@ def _close(plan: Plan) -> list[str]:
     """The alternatives worth knowing about, by what makes them so: those of a tie by n and reward alone."""
     order, by_words = [*ALTERNATIVES], dict[str, list[Alternative]]()
     for one in sorted(plan.alternatives, key=lambda one: (order.index(one.kind), one.group_size)):
-        by_words.setdefault(standing(plan, one), []).append(one)
+        by_words.setdefault(ALTERNATIVES[one.kind], []).append(one)
     by_words.pop(ALTERNATIVES["other"], None)
     texts = list[str]()
     for words, same in by_words.items():
@@ -487,15 +487,6 @@ def _close(plan: Plan) -> list[str]:
             listed = ["n = " + ", ".join(f"{one.group_size} ({one.predicted_reward:.3f})" for one in same)]
         texts += [f"{text}, {words}" for text in listed]
     return texts
-
-
-def standing(plan: Plan, one: Alternative) -> str:
-    """What makes an alternative worth knowing about, in words."""
-    if one.kind != "close":
-        return ALTERNATIVES[one.kind]
-    if plan.fits is not None and one.group_size > plan.fits.group_size_range[1]:
-        return "above those that were run"
-    return f"slightly {'behind' if (one.expected_loss or 0.0) > 0 else 'ahead'}"
 
 
 def best_sizes(plan: Plan) -> str:

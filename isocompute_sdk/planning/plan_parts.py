@@ -52,7 +52,7 @@ class Alternative(Sized):
     """Another allocation worth knowing about, at the same budget."""
 
     kind: str
-    """`near-tie`; `close`: within a tie too, but never run, or ahead or behind by the 80 % interval of the difference;
+    """`near-tie`; `close`: within a tie too, but above those that were run;
     `on-grid`, `beyond-grid`, `best-by-curves`, `next-power-of-two` or `other`; of a plan that a person
     changed `before-change`; `without-limits`."""
     group_size: int

@@ -9,7 +9,7 @@ from typing import Any
 
 from isocompute_sdk import api
 from isocompute_sdk.documents import digest_of
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import BackendError, IsoComputeError
 from isocompute_sdk.planning.replan import USUAL_BACKEND
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
@@ -44,6 +44,8 @@ def launch_script(material: Material) -> Section:
             lacks = f"{plan.model}, the model of the runs, is neither a folder here nor a hub name"
         else:
             lacks, script = "", api.launch_script(plan, backend, **options)
+    except BackendError as error:
+        return Section(name, title, (Missing(f"No script: {error.message}"),))
     except IsoComputeError as error:
         lacks = error.message
     if lacks:

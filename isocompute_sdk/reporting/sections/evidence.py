@@ -8,7 +8,7 @@ from isocompute_sdk import plots
 from isocompute_sdk.auditing.result import COLUMNS
 from isocompute_sdk.notes import unique
 from isocompute_sdk.planning import Plan
-from isocompute_sdk.planning.plan import standing
+from isocompute_sdk.planning.plan import ALTERNATIVES
 from isocompute_sdk.planning.pricing import bare
 from isocompute_sdk.records import RunSeries
 from isocompute_sdk.reporting import wording as say
@@ -91,7 +91,7 @@ def _every_n(material: Material, plan: Plan) -> Table:
             shown = () if odds is None else (say.chance(odds.probability_best), say.chance(odds.near_best))
             row += ["", "", ""] if odds is None else [*shown, say.reward(odds.expected_loss)]
         row += [bare(costs[i][unit], unit) if unit in costs[i] else "unknown" for unit in units.values()]
-        row.append(mark if isinstance(one, Plan) else "" if one.kind == "other" else standing(plan, one))
+        row.append(mark if isinstance(one, Plan) else "" if one.kind == "other" else ALTERNATIVES[one.kind])
         rows.append(tuple(row))
     return Table(
         tuple(header), tuple(rows), "Every n at the same budget", every.index(plan), text_columns=(0, len(header) - 1)

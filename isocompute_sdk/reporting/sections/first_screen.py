@@ -26,6 +26,8 @@ from isocompute_sdk.tolerances import FAR
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
+CAVEATS = ("decline-within-budget", "training-reward-only", "one-seed-per-cell")
+"""Codes of the notes that the first screen repeats."""
 INTERVALS = (
     "An 80 % interval holds the expected reward of the best checkpoint, averaged over seeds; a single run varies more."
 )
@@ -488,7 +490,7 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     for fault, fell in FELL.items():
         if fallen := [run for run, its in faults.items() if its == fault]:
             texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
-    texts += [note.message for note in plan.notes if note.code in ("decline-within-budget", "training-reward-only")]
+    texts += [note.message for note in plan.notes if note.code in CAVEATS]
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
@@ -504,14 +506,11 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
         texts.append(f"For {IN_PYTHON.sub('', sets)}.")
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
-    known = plan.passport
     if plan.fits is not None and plan.verdict.kind != "borrowed" and len(plan.fits.group_sizes) > 1:
         ends = dict(zip(plan.fits.group_size_range, (("smallest", "smaller"), ("largest", "larger")), strict=True))
         if plan.group_size in ends:
             edge, beyond = ends[plan.group_size]
             texts.append(f"n = {plan.group_size} is the {edge} that was run: no {beyond} n was measured.")
-    if known is not None and known.seeds_per_cell < 2:
-        texts.append("One seed per configuration: the spread between identical runs is assumed, not measured.")
     if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts

@@ -160,10 +160,12 @@ def test_a_plan_with_a_check_gets_the_command_for_it(isocompute: Command, tmp_pa
     rest = (plan.update_steps - 60) * plan.rollouts_per_batch
     assert f"isocompute forecast out --remaining {rest}" in said.partition("wrote launch.sh")[2]
     assert plan.fits is not None
-    percent = replace(plan, fits=replace(plan.fits, bounds=(0.0, 100.0)))
     approval = Approval("check", "three times the largest run", step=60)
-    own = replace(percent, approval=approval, verdict=Verdict("likely", "of runs of one's own"))
-    assert "isocompute forecast RUNS out --bounds 0 100" in [*_next(own, "", "out", "train.jsonl")][1]
+    own = replace(plan, approval=approval, verdict=Verdict("likely", "of runs of one's own"))
+    # A reward file gives 0 to 1, whatever the unit of the runs so far.
+    for bounds, words in (((-10.0, 11.0), "RUNS out --bounds -10 11"), ((0.0, 100.0), "out --remaining")):
+        scaled = replace(own, fits=replace(plan.fits, bounds=bounds))
+        assert f"isocompute forecast {words}" in [*_next(scaled, "", "out", "train.jsonl")][1]
 
 
 def test_flags_need_no_model(isocompute: Command, tmp_path: Path, plan: Plan) -> None:

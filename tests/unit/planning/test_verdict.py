@@ -20,6 +20,7 @@ from isocompute_sdk.planning import change_plan
 from isocompute_sdk.planning.plan import VERDICTS
 from isocompute_sdk.planning.verdict import better_reward
 from isocompute_sdk.reporting.wording import going_on, instead
+from isocompute_sdk.tolerances import EQUAL
 from tests.parameters import few
 from tests.unit.sweeps import Make, codes, later_and_higher, noisy, recorded
 
@@ -248,7 +249,7 @@ def test_a_plan_without_runs_of_ones_own_is_borrowed() -> None:
         assert (plan.approved_steps < plan.update_steps) == (approval == "part")
 
 
-def test_a_difference_that_is_decided_is_no_near_tie() -> None:
+def test_what_counts_as_equal_is_equal_however_sure_the_difference_is() -> None:
     rng = np.random.default_rng(0)
     compute = np.concatenate([[0.0], np.geomspace(2e4, 4e6, 60)])
     columns: dict[str, list[float]] = {"n": [], "seed": [], "C": [], "avg@4": []}
@@ -267,19 +268,14 @@ def test_a_difference_that_is_decided_is_no_near_tie() -> None:
         if other.kind not in ("near-tie", "close"):
             continue
         kinds.setdefault(other.kind, []).append(other.group_size)
-        drawn_D = fits.draws(other.rollouts, other.group_size, other.problems_per_batch)[:, 0]
-        low, high = np.quantile(plan.reward_draws() - drawn_D, (0.1, 0.9))
         if other.group_size > 64:
             # An n that was never run is not called equal.
             assert other.kind == "close", other
             assert f"n = {other.group_size} ({other.predicted_reward:.3f}), above" in plan.summary()
             continue
-        assert (low > 0 or high < 0) == (other.kind == "close"), other
-        # The comparison says the same.
-        found = planner.compare((other.group_size, 32, other.update_steps), "1M")
-        assert ("about equal" in found.verdict) <= (other.kind == "near-tie")
-    assert min(kinds["close"]) <= 64
+        assert abs(other.expected_loss or 0.0) <= EQUAL, other
     assert kinds["near-tie"]
+    assert kinds["close"]
 
 
 @pytest.mark.parametrize(
