@@ -415,7 +415,7 @@ class Limits:
     n_problems: int | None = None
     """Distinct training problems D, which no batch exceeds; None if unknown."""
     continued: Mapping[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
-    """By (n, B_p): cost of the pilot run from whose checkpoint such an allocation goes on."""
+    """By (n, B_p): update steps of the pilot run from whose checkpoint such an allocation goes on."""
 
     @cached_property
     def divisor(self) -> int:
