@@ -104,7 +104,9 @@ class RunSurface:
 
     def draws(self, compute: Array, *, at: bool = True) -> Array:
         """Noise-free rewards of the run at each compute, or of its best checkpoint: shape (draws, Q)."""
-        return self.surface.draws(compute, self.run.group_size, self.run.problems_per_batch, self.run.n_problems, at=at)
+        # Curves are over log(C): the base model stands at one rollout.
+        spent, run = np.maximum(compute, 1.0), self.run
+        return self.surface.draws(spent, run.group_size, run.problems_per_batch, run.n_problems, at=at)
 
     def missed(self, compute: float) -> float:
         """How far the mean of the last `NEAR` evaluations up to there lies above the curve; 0 where it fits them.
