@@ -173,7 +173,8 @@ class Resolved:
 
     def notes(self, name: str, run: LoadedRun) -> list[Note]:
         """Sources that disagree, and sizes that nothing says."""
-        unknown = [field_ for field_ in (*N_AND_BP, "updates_per_batch") if field_ in self.unknown]
+        unknown = [name for name in N_AND_BP if name not in self.values]
+        unknown += ["updates_per_batch"] * ("updates_per_batch" in self.unknown)
         found = [sizes_note([name], unknown)] if unknown else []
         for column, all_ in self.disagreements.items():
             shown = "; ".join(one.evidence for one in all_)
