@@ -451,7 +451,7 @@ class Collection:
 
     def _as_logs(self, table: _Loaded, name: str, error: RecordError | None = None) -> None:
         """Add the runs of a table whose words are those of a log, or that lacks n or B_p, which `error` says."""
-        from isocompute_sdk.ingest.find import NoRewardLearning, logged_sizes
+        from isocompute_sdk.ingest.find import NoRewardLearning, by_release, logged_sizes
         from isocompute_sdk.ingest.stores.saved_config import find_config
         from isocompute_sdk.ingest.wandb_tables import SEPARATOR, beyond_asking, is_clock, logs_of_table, refuse_several
 
@@ -473,9 +473,8 @@ class Collection:
             self.clocks += logs
             return
         for log in logs:
-            config = logged_sizes(log)
-            if table.raw.locate is not row_in_memory:
-                config = find_config(path.parent, path.parent, measured=config)
+            folder = None if table.raw.locate is row_in_memory else path.parent
+            config = by_release(log, find_config(folder, path.parent, log.settings, logged_sizes(log)))
             self.add(log if log.name != path.stem else replace(log, name=name), config, path, beside=path.stem)
 
     def together(self, of_run: Mapping[str, Options] | None = None) -> RunSet:

@@ -19,6 +19,7 @@ from isocompute_sdk.ingest.attempts import Rows, attempts_from_columns, counted_
 from isocompute_sdk.ingest.find import refuse_supervised
 from isocompute_sdk.ingest.formats.log_format import RunLog, ScalarSeries, one_per_step
 from isocompute_sdk.ingest.formats.registry import format_of, recognised
+from isocompute_sdk.ingest.stores.saved_config import scalar
 from isocompute_sdk.ingest.tables import RawTable, damaged
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.clock import seconds_in
@@ -29,6 +30,7 @@ from isocompute_sdk.records.columns import (
     PER_RUN,
     WANDB_STEPS,
     Source,
+    bare,
     blank_to_null,
     fields,
     numbers_in,
@@ -299,7 +301,8 @@ def _of_run(
         totals = _floats(frame[names["rollouts"]])
         there = ~np.isnan(totals) & ~np.isnan(at)
         counted = one_per_step([scalar_series(at[there], totals[there])]) if there.any() else None
-    log = recognised(RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted))
+    settings = ((path, _settings(frame)),)
+    log = recognised(RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted, settings=settings))
     # A framework that logs the rollouts of each update says whether step 0 is one.
     by_update = counted is None and log.framework is not None and log.framework.rollouts_tag in log.tags
     return counted_from_one(log) if by_update else log
@@ -319,6 +322,12 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
                     "Give the parts different run_ids, and rollouts (C) in place of steps, which keep counting.",
                 )
     return said
+
+
+def _settings(frame: pl.DataFrame) -> dict[str, Any]:
+    """Columns that never change, by their bare names: a framework's configuration may be among them."""
+    cells = {bare(name): blank_to_null(frame[name]).drop_nulls() for name in frame.columns}
+    return {name: scalar(str(one[0])) for name, one in cells.items() if one.n_unique() == 1}
 
 
 def _floats(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -204,10 +204,14 @@ metric was also measured on held-out problems."""
 _CANONICAL: dict[str, str] = {spelling: column.name for column in _INPUT for spelling in (column.name, *column.aliases)}
 
 
+def bare(name: str) -> str:
+    """The name without what W&B and Hydra put before a setting."""
+    return re.sub(r"^(config|cfg|args|params|hparams|hyperparameters)[./]", "", name.strip(), flags=re.IGNORECASE)
+
+
 def folded(name: str) -> str:
-    """The name in small letters with `_` for other separators, without what W&B and Hydra put before a setting."""
-    plain = re.sub(r"^(config|cfg|args|params|hparams|hyperparameters)[./]", "", name.strip().lower())
-    return re.sub(r"[\s-]+", "_", plain)
+    """The bare name in small letters with `_` for other separators."""
+    return re.sub(r"[\s-]+", "_", bare(name).lower())
 
 
 # What is spent or measured is not told from its total by another spelling: `Tokens` may be those of one update.
