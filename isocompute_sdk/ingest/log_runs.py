@@ -212,7 +212,7 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     for name, one in ({} if config is None else config.fields).items():
         found.take(name, one.value, one.evidence)
     for name, value in log.said.items():
-        found.take(name, value, f"{log.source}: {name}")
+        found.take(name, value, f"{log.source}: {log.written.get(name, name)}")
     if "updates_per_batch" in said:
         found.values.pop(STEPS_PER_BATCH, None)
     for name, value in given.items():
@@ -285,7 +285,7 @@ def _ask_for_steps(found: Resolved, log: RunLog) -> None:
     own = form is None or {*N_AND_BP} <= log.said.keys()
     if is_table(log) and own and counted and found.values.get("updates_per_batch", 1) == 1:
         # The column of a table that is called step counts updates.
-        found.evidence["step_unit"] = f"column {log.step_name!r}"
+        found.evidence["step_unit"] = f"column {log.written.get('step', log.step_name)!r}"
     elif form is None or form.unit_of(log.format, log.step_name) is None:
         calls = f" {CALLS}" if form is not None else ""
         found.ask("step_unit", f"What does the step {log.step_name!r} of these logs count?{calls}", UNITS)

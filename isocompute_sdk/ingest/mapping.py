@@ -197,11 +197,14 @@ class RunMap(Spec):
             )
             for name, run in self.runs.items()
         }
+        # The runs of a table that lacked n or B_p have entries, where the answer stands now.
+        answers = {name for name in more.constants if runs and canonical(name) in sizes and name not in self.set}
+        constants = {name: value for name, value in more.constants.items() if name not in answers}
         return self.replace(
             metric=self.metric if more.metric is None else more.metric,
             rename=self.rename | dict(more.rename),
             ignore=(*self.ignore, *more.ignore),
-            set=self.set | dict(more.constants),
+            set=self.set | constants,
             runs=runs,
         )
 

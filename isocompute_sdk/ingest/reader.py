@@ -453,7 +453,14 @@ class Collection:
         """Add the runs of a table whose words are those of a log, or that lacks n or B_p, which `error` says."""
         from isocompute_sdk.ingest.find import NoRewardLearning, by_release, logged_sizes
         from isocompute_sdk.ingest.stores.saved_config import find_config
-        from isocompute_sdk.ingest.wandb_tables import SEPARATOR, beyond_asking, is_clock, logs_of_table, refuse_several
+        from isocompute_sdk.ingest.wandb_tables import (
+            SEPARATOR,
+            beyond_asking,
+            is_clock,
+            logs_of_table,
+            refuse_several,
+            refuse_slips,
+        )
 
         path, given = table.path, list(self.options.runs)
         try:
@@ -466,6 +473,7 @@ class Collection:
         if error is not None and any(beyond):
             raise error
         for log, certain in zip(logs, beyond, strict=True):
+            refuse_slips(log)
             if certain or not self.ask:
                 refuse_several(log)
         self.columns |= dict.fromkeys(column.rpartition(SEPARATOR)[2] for column in table.raw.columns)

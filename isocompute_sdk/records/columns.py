@@ -216,17 +216,25 @@ def folded(name: str) -> str:
 
 # What is spent or measured is not told from its total by another spelling: `Tokens` may be those of one update.
 _FOLDED: dict[str, str] = {
-    plain: column.name
+    folded(spelling): column.name
     for column in _INPUT
     if column.per_run or column.name in ("run_id", "step", "rollouts", "value", BATCH.name)
     for spelling in (column.name, *column.aliases)
-    if len(plain := folded(spelling)) > 2 or plain == "bp"
 }
+
+
+_CLOCKS = {folded(name): name for name in CLOCKS} | {name: name for name in CLOCKS}
 
 
 def canonical(name: str) -> str | None:
     """Canonical name of a known column or alias, in any case and with any separator; None for any other name."""
     return _CANONICAL.get(name) or _FOLDED.get(folded(name))
+
+
+def spelled(name: str) -> str:
+    """The name of a metric that says itself what it holds, or of a clock, in our spelling; any other as it is."""
+    plain = folded(name)
+    return plain if SAYS_ITSELF.fullmatch(plain) else _CLOCKS.get(plain, name)
 
 
 def fields(names: Iterable[str]) -> dict[str, str | None]:

@@ -336,7 +336,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     written: dict[str, str] = {}
     known: dict[str, pl.Series] = {}
     others: dict[str, pl.Series] = {}
-    names = {raw: rename.get(raw, raw) for raw in table if raw not in ignored}
+    names = {raw: schema.spelled(rename.get(raw, raw)) for raw in table if raw not in ignored}
     meant = schema.fields(names.values())
     for raw, name in names.items():
         column = meant[name]

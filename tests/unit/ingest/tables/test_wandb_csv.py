@@ -93,6 +93,10 @@ def without_zone(seconds: float) -> str:
     return iso_8601(seconds).partition("+")[0]
 
 
+def day_first(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%d.%m.%Y %H:%M:%S.%f")
+
+
 @pytest.mark.parametrize(
     ("clock", "start", "written"),
     [
@@ -103,6 +107,7 @@ def without_zone(seconds: float) -> str:
         ("timestamp", 1.7e9, nanoseconds),
         ("timestamp", 1.7e9, iso_8601),
         ("timestamp", 1.7e9, without_zone),
+        ("timestamp", 1.7e9, day_first),
     ],
 )
 def test_a_clock_in_a_table_of_evaluations_gives_the_speed(
