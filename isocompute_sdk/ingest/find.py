@@ -117,7 +117,8 @@ class LogSource:
             if not any(one.series for one in log.attempts):
                 why, advice = unmeasured(self.folder)
                 raise NothingMeasured(f"{self.folder}: run {log.name!r} {why}", advice)
-            return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
+            said = {name: value for name, value in log.said.items() if value is not None}
+            return replace(log, name=self.name, said=said, launched=True)
         if self.format == TENSORBOARD:
             return read_events(self.name, self.folder, self.paths)
         if self.format == CONSOLE:

@@ -44,6 +44,7 @@ from isocompute_sdk.records.columns import (
     check_fields,
     to_series,
     typed,
+    unstated,
 )
 from isocompute_sdk.records.reward_metrics import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
@@ -80,7 +81,7 @@ def read_loaded(
     copies: dict[str, str] = {}
     if of_run is None:
         check_fields(options.runs, sorted(runs), "run of runs=")
-        same = same_runs(runs, {name: options.given(name) for name in runs})
+        same = same_runs(runs, {name: given_to(run, options) for name, run in runs.items()})
         runs, copies = same.runs, same.copies
         if same.undecided is not None:
             one, other = (runs[name].log for name in same.undecided)
@@ -96,7 +97,10 @@ def read_loaded(
     if of_run is not None:
         # What somebody has confirmed counts, whatever lies beside the logs.
         runs = {name: replace(runs[name], config=None) for name in of_run}
-    found = {name: resolve(runs[name], one.given(name)) for name, one in asked.items()}
+    found = {
+        name: resolve(runs[name], given_to(runs[name], one) if of_run is None else one.given(name))
+        for name, one in asked.items()
+    }
     batch = batch_asked([one.values.get("group_size") for one in found.values()])
     for name, one in found.items():
         with losing(runs[name].place) if of_run is None else nullcontext():
@@ -112,6 +116,12 @@ def read_loaded(
     if not tables:
         return None
     return RunSet(join([*tables.values()], [str(runs[name].log.source) for name in tables], "error"), notes)
+
+
+def given_to(run: LoadedRun, options: Options) -> dict[str, Any]:
+    """What was given for a run: of one that a launch script of ours started only what its folder does not state."""
+    given = options.given(run.log.name)
+    return unstated(given, run.log.said) if run.log.launched else given
 
 
 def rows_of(

@@ -49,6 +49,7 @@ from isocompute_sdk.records.columns import (
     check_fields,
     row_in_memory,
     to_series,
+    unstated,
 )
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import as_mapping, build
@@ -426,6 +427,9 @@ class Collection:
         options = replace(self.options, ignore=table.ignore, rename=table.rename, run_prefix=prefix)
         # Settings beside a table may say what it lacks.
         options = replace(options, without_sizes=options.without_sizes and not self.ask)
+        if table.journal:
+            stated = [name for name, cells in table.raw.columns.items() if any(cell is not None for cell in cells)]
+            options = replace(options, constants=unstated(options.constants, stated))
         try:
             options = replace(options, run_name=apart or table.path.stem)
             frame, notes = build(table.raw.columns, options, Source(table.raw.locate))

@@ -6,7 +6,7 @@ Errors point at the cell. How a table is to be read stands here too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
@@ -478,6 +478,13 @@ def require(series: pl.Series, source: Source, hint: str) -> None:
     index = series.is_null().arg_max() if series.null_count() else None
     if index is not None:
         raise RecordError(f"{source.cell(index, series.name)}: the cell is empty", hint)
+
+
+def unstated(given: Mapping[str, Any], stated: Container[str]) -> dict[str, Any]:
+    """What is given for all runs without what a run states itself; n B_p stands for B_p."""
+    columns = {name: canonical(name) or name for name in given}
+    stands_for = {name: N_AND_BP[1] if column == BATCH.name else column for name, column in columns.items()}
+    return {name: value for name, value in given.items() if stands_for[name] not in stated}
 
 
 OnDuplicate = Literal["error", "last"]
