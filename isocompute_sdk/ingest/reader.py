@@ -464,6 +464,7 @@ class Collection:
             logs_of_table,
             refuse_several,
             refuse_slips,
+            refuse_twice,
         )
 
         path, given = table.path, list(self.options.runs)
@@ -478,6 +479,7 @@ class Collection:
             raise error
         for log, certain in zip(logs, beyond, strict=True):
             refuse_slips(log)
+            refuse_twice(log, self.options.constants)
             if certain or not self.ask:
                 refuse_several(log)
         self.columns |= dict.fromkeys(column.rpartition(SEPARATOR)[2] for column in table.raw.columns)

@@ -32,7 +32,9 @@ from isocompute_sdk.records.columns import (
     Source,
     bare,
     blank_to_null,
+    canonical,
     fields,
+    given_twice,
     numbers_in,
     refuse_clock,
     spelled,
@@ -201,6 +203,13 @@ def refuse_slips(log: RunLog) -> None:
     """Raise on a column of a table of nobody's format that looks like that of a known one."""
     for tag in log.tags if log.framework is None else ():
         refuse_slip(tag, Source(written={tag: log.written.get(tag, tag)}))
+
+
+def refuse_twice(log: RunLog, given: Mapping[str, Any]) -> None:
+    """Raise on a value for all runs where a column of the table says another one."""
+    for name, value in given.items():
+        if value is not None and (said := log.said.get(canonical(name) or name, value)) != value:
+            raise given_twice(name, value, f"{said!r} for run {log.name!r}", log.written[canonical(name) or name])
 
 
 def beyond_asking(log: RunLog) -> bool:

@@ -564,6 +564,12 @@ def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | 
     return error.in_shell(f"{before}Add {renamed}{' '.join(ignored)}.")
 
 
+def given_twice(name: str, value: object, by_file: str, written: str) -> RecordError:
+    """The error about a value for all runs where a column, as it is written, says another one."""
+    message = f"{name} is given twice: as {by_file} and as {value!r} for every row"
+    return wrong_column(message, f"Do not set {name}.", [written])
+
+
 def numbers_in(series: pl.Series) -> pl.Series:
     """The numbers of a column, those in text too, as float64; null where a cell holds none.
 

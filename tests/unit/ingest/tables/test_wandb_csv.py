@@ -218,6 +218,8 @@ def test_the_settings_of_a_trainer_in_a_history_are_its_configuration(tmp_path: 
         # 8 forward steps of which 4 make an update.
         assert {one.context["updates_per_batch"] for one in runs.runs()} == {2}
         assert {one.rollouts for one in runs.runs()} == {30 / 2 * 128}
+        with pytest.raises(RecordError, match="n is given twice"):
+            read(source, n=2)
 
 
 def test_a_history_in_two_parts_in_the_wrong_order_is_one_start(tmp_path: Path):
