@@ -67,6 +67,7 @@ _ADVICE = {
     "evaluation-samples-unknown": "add --set eval_samples=K",
     "column-assumed": "follow the message if this is wrong",
     "columns-left-out": "if one matters, --rename THEIRS=OURS",
+    "clock-not-read": "write its times in one of these ways",
 }
 
 

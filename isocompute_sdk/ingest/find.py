@@ -109,7 +109,7 @@ class LogSource:
             printed = [one for path in self.consoles for one in printed_configurations(path)]
             if printed:
                 config = find_config(self.folder, self.root, (*log.settings, *printed), measured, shares=self.shares)
-        return _by_release(log, config)
+        return by_release(log, config)
 
     def _read(self) -> RunLog:
         if self.launched is not None and self.launched.run_folder is not None:
@@ -117,7 +117,8 @@ class LogSource:
             if not any(one.series for one in log.attempts):
                 why, advice = unmeasured(self.folder)
                 raise NothingMeasured(f"{self.folder}: run {log.name!r} {why}", advice)
-            return replace(log, name=self.name, said={k: v for k, v in log.said.items() if v is not None})
+            said = {name: value for name, value in log.said.items() if value is not None}
+            return replace(log, name=self.name, said=said, launched=True)
         if self.format == TENSORBOARD:
             return read_events(self.name, self.folder, self.paths)
         if self.format == CONSOLE:
@@ -163,7 +164,7 @@ _OF_LATER_RELEASES = {"completions/mean_length", "num_tokens", "clip_ratio", "fr
 _OF_RELEASES = ("reward_weights", "num_iterations", "loss_type", "generation_batch_size", "steps_per_generation")
 
 
-def _by_release(log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
+def by_release(log: RunLog, found: SavedConfig | None) -> SavedConfig | None:
     """A few arguments of TRL with what they mean in 0.14 and after it, if neither they nor the log tell the release."""
     size, problems = (
         None if found is None else found.fields.get(name) for name in ("group_size", "problems_per_batch")

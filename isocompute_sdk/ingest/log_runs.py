@@ -44,6 +44,7 @@ from isocompute_sdk.records.columns import (
     check_fields,
     to_series,
     typed,
+    unstated,
 )
 from isocompute_sdk.records.reward_metrics import OTHER, is_training_reward, rank
 from isocompute_sdk.records.runset import join
@@ -80,7 +81,7 @@ def read_loaded(
     copies: dict[str, str] = {}
     if of_run is None:
         check_fields(options.runs, sorted(runs), "run of runs=")
-        same = same_runs(runs, {name: options.given(name) for name in runs})
+        same = same_runs(runs, {name: given_to(run, options) for name, run in runs.items()})
         runs, copies = same.runs, same.copies
         if same.undecided is not None:
             one, other = (runs[name].log for name in same.undecided)
@@ -96,7 +97,10 @@ def read_loaded(
     if of_run is not None:
         # What somebody has confirmed counts, whatever lies beside the logs.
         runs = {name: replace(runs[name], config=None) for name in of_run}
-    found = {name: resolve(runs[name], one.given(name)) for name, one in asked.items()}
+    found = {
+        name: resolve(runs[name], given_to(runs[name], one) if of_run is None else one.given(name))
+        for name, one in asked.items()
+    }
     batch = batch_asked([one.values.get("group_size") for one in found.values()])
     for name, one in found.items():
         with losing(runs[name].place) if of_run is None else nullcontext():
@@ -112,6 +116,12 @@ def read_loaded(
     if not tables:
         return None
     return RunSet(join([*tables.values()], [str(runs[name].log.source) for name in tables], "error"), notes)
+
+
+def given_to(run: LoadedRun, options: Options) -> dict[str, Any]:
+    """What was given for a run: of one that a launch script of ours started only what its folder does not state."""
+    given = options.given(run.log.name)
+    return unstated(given, run.log.said) if run.log.launched else given
 
 
 def rows_of(
@@ -173,7 +183,8 @@ class Resolved:
 
     def notes(self, name: str, run: LoadedRun) -> list[Note]:
         """Sources that disagree, and sizes that nothing says."""
-        unknown = [field_ for field_ in (*N_AND_BP, "updates_per_batch") if field_ in self.unknown]
+        unknown = [name for name in N_AND_BP if name not in self.values]
+        unknown += ["updates_per_batch"] * ("updates_per_batch" in self.unknown)
         found = [sizes_note([name], unknown)] if unknown else []
         for column, all_ in self.disagreements.items():
             shown = "; ".join(one.evidence for one in all_)
@@ -211,7 +222,7 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     for name, one in ({} if config is None else config.fields).items():
         found.take(name, one.value, one.evidence)
     for name, value in log.said.items():
-        found.take(name, value, f"{log.source}: {name}")
+        found.take(name, value, f"{log.source}: {log.written.get(name, name)}")
     if "updates_per_batch" in said:
         found.values.pop(STEPS_PER_BATCH, None)
     for name, value in given.items():
@@ -284,7 +295,7 @@ def _ask_for_steps(found: Resolved, log: RunLog) -> None:
     own = form is None or {*N_AND_BP} <= log.said.keys()
     if is_table(log) and own and counted and found.values.get("updates_per_batch", 1) == 1:
         # The column of a table that is called step counts updates.
-        found.evidence["step_unit"] = f"column {log.step_name!r}"
+        found.evidence["step_unit"] = f"column {log.written.get('step', log.step_name)!r}"
     elif form is None or form.unit_of(log.format, log.step_name) is None:
         calls = f" {CALLS}" if form is not None else ""
         found.ask("step_unit", f"What does the step {log.step_name!r} of these logs count?{calls}", UNITS)

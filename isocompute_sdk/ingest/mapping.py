@@ -20,7 +20,7 @@ from isocompute_sdk.errors import RecordError, SpecError, did_you_mean
 from isocompute_sdk.files import saving, write_text
 from isocompute_sdk.ingest.copies import same_runs, told
 from isocompute_sdk.ingest.formats.log_format import TRAIN_REWARD, TRAIN_SET, StepUnit
-from isocompute_sdk.ingest.log_runs import Question, Resolved, ask_for_evaluation, is_table, resolve
+from isocompute_sdk.ingest.log_runs import Question, Resolved, ask_for_evaluation, given_to, is_table, resolve
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.notes import Note
@@ -197,11 +197,14 @@ class RunMap(Spec):
             )
             for name, run in self.runs.items()
         }
+        # The runs of a table that lacked n or B_p have entries, where the answer stands now.
+        answers = {name for name in more.constants if runs and canonical(name) in sizes and name not in self.set}
+        constants = {name: value for name, value in more.constants.items() if name not in answers}
         return self.replace(
             metric=self.metric if more.metric is None else more.metric,
             rename=self.rename | dict(more.rename),
             ignore=(*self.ignore, *more.ignore),
-            set=self.set | dict(more.constants),
+            set=self.set | constants,
             runs=runs,
         )
 
@@ -336,12 +339,12 @@ def table_name(mapping: str | os.PathLike[str]) -> str:
 def draft(found: Collection) -> RunMap:
     """The mapping of all runs that do not say everything themselves: what files say, and a question about the rest."""
     options = found.options
-    given = options.given("")
-    same = same_runs(found.logs, dict.fromkeys(found.logs, given))
+    given = {name: given_to(run, options) for name, run in found.logs.items()}
+    same = same_runs(found.logs, given)
     entries: dict[str, MappedRun] = {}
     asked: dict[tuple[str, ...], tuple[Question, list[str]]] = {}
     for name, run in same.runs.items():
-        known = resolve(run, given)
+        known = resolve(run, given[name])
         if name in same.copies:
             known.unknown.clear()
         elif known.unknown or not is_table(run.log):

@@ -49,6 +49,7 @@ from isocompute_sdk.records.columns import (
     check_fields,
     row_in_memory,
     to_series,
+    unstated,
 )
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.table import as_mapping, build
@@ -426,6 +427,9 @@ class Collection:
         options = replace(self.options, ignore=table.ignore, rename=table.rename, run_prefix=prefix)
         # Settings beside a table may say what it lacks.
         options = replace(options, without_sizes=options.without_sizes and not self.ask)
+        if table.journal:
+            stated = [name for name, cells in table.raw.columns.items() if any(cell is not None for cell in cells)]
+            options = replace(options, constants=unstated(options.constants, stated))
         try:
             options = replace(options, run_name=apart or table.path.stem)
             frame, notes = build(table.raw.columns, options, Source(table.raw.locate))
@@ -451,9 +455,17 @@ class Collection:
 
     def _as_logs(self, table: _Loaded, name: str, error: RecordError | None = None) -> None:
         """Add the runs of a table whose words are those of a log, or that lacks n or B_p, which `error` says."""
-        from isocompute_sdk.ingest.find import NoRewardLearning, logged_sizes
+        from isocompute_sdk.ingest.find import NoRewardLearning, by_release, logged_sizes
         from isocompute_sdk.ingest.stores.saved_config import find_config
-        from isocompute_sdk.ingest.wandb_tables import SEPARATOR, beyond_asking, is_clock, logs_of_table, refuse_several
+        from isocompute_sdk.ingest.wandb_tables import (
+            SEPARATOR,
+            beyond_asking,
+            is_clock,
+            logs_of_table,
+            refuse_several,
+            refuse_slips,
+            refuse_twice,
+        )
 
         path, given = table.path, list(self.options.runs)
         try:
@@ -466,6 +478,8 @@ class Collection:
         if error is not None and any(beyond):
             raise error
         for log, certain in zip(logs, beyond, strict=True):
+            refuse_slips(log)
+            refuse_twice(log, self.options.constants)
             if certain or not self.ask:
                 refuse_several(log)
         self.columns |= dict.fromkeys(column.rpartition(SEPARATOR)[2] for column in table.raw.columns)
@@ -473,9 +487,8 @@ class Collection:
             self.clocks += logs
             return
         for log in logs:
-            config = logged_sizes(log)
-            if table.raw.locate is not row_in_memory:
-                config = find_config(path.parent, path.parent, measured=config)
+            folder = None if table.raw.locate is row_in_memory else path.parent
+            config = by_release(log, find_config(folder, path.parent, log.settings, logged_sizes(log)))
             self.add(log if log.name != path.stem else replace(log, name=name), config, path, beside=path.stem)
 
     def together(self, of_run: Mapping[str, Options] | None = None) -> RunSet:

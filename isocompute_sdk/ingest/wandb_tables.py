@@ -30,14 +30,18 @@ from isocompute_sdk.records.columns import (
     PER_RUN,
     WANDB_STEPS,
     Source,
+    bare,
     blank_to_null,
+    canonical,
     fields,
+    given_twice,
     numbers_in,
     refuse_clock,
+    spelled,
     to_series,
     typed,
 )
-from isocompute_sdk.records.reward_metrics import rank
+from isocompute_sdk.records.reward_metrics import is_text, left_out, rank, refuse_slip
 
 if TYPE_CHECKING:
     import polars as pl
@@ -90,12 +94,13 @@ def logs_of_table(
         RecordError: it has no column that could be a step, or is of another kind of training.
     """
     renamed = rename or {}
-    columns = {renamed.get(name, name): values for name, values in table.columns.items() if name not in ignore}
+    written = {spelled(renamed.get(name, name)): name for name in table.columns if name not in ignore}
+    columns = {name: table.columns[theirs] for name, theirs in written.items()}
     table = replace(table, columns=columns)
     table = replace(table, notes=(*table.notes, *_no_numbers(path, table)))
     if is_chart(list(columns)):
         return _of_chart(path, table, runs, renamed)
-    logs = _of_rows(path, table)
+    logs = _of_rows(path, table, written)
     for log in logs:
         refuse_supervised(log, columns)
     return logs
@@ -145,7 +150,7 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
         there = order[(measured & ~np.isnan(at))[order]]
         one, clock = scalar_series(at[there], values[there]), next((c for c in CLOCKS if (run, c) in cells_of), None)
         one = one if clock is None else replace(one, wall_time_T=_times(cells_of[run, clock])[there])
-        series.setdefault(run, {})[rename.get(tag, tag)] = np.arange(len(there)), one
+        series.setdefault(run, {})[spelled(rename.get(tag, tag))] = np.arange(len(there)), one
     found = [
         recognised(RunLog(run, path, "wandb", attempts, notes, step_name=step))
         for run, tags in series.items()
@@ -197,6 +202,19 @@ def repeated_reward(log: RunLog) -> str | None:
     return None
 
 
+def refuse_slips(log: RunLog) -> None:
+    """Raise on a column of a table of nobody's format that looks like that of a known one."""
+    for tag in log.tags if log.framework is None else ():
+        refuse_slip(tag, Source(written={tag: log.written.get(tag, tag)}))
+
+
+def refuse_twice(log: RunLog, given: Mapping[str, Any]) -> None:
+    """Raise on a value for all runs where a column of the table says another one."""
+    for name, value in given.items():
+        if value is not None and (said := log.said.get(canonical(name) or name, value)) != value:
+            raise given_twice(name, value, f"{said!r} for run {log.name!r}", log.written[canonical(name) or name])
+
+
 def beyond_asking(log: RunLog) -> bool:
     """Whether asking for n and B_p would mend nothing, as of a table that says them, or has two rewards at one step."""
     steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
@@ -236,7 +254,7 @@ def with_clock(log: RunLog, clock: RunLog) -> RunLog | None:
     return replace(joined, attempts=(replace(attempt, series=series),))
 
 
-def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
+def _of_rows(path: Path, table: RawTable, written: Mapping[str, str]) -> list[RunLog]:
     """A run per run_id, or one that is named after the file."""
     import polars as pl
 
@@ -266,7 +284,15 @@ def _of_rows(path: Path, table: RawTable) -> list[RunLog]:
     elif apart := [names[one] for one in PER_RUN if one in names and one != "learning_rate" and several(names[one])]:
         groups = frame.group_by(apart, maintain_order=True)
         parts = [(f"{path.stem}/{'-'.join(map(str, key))}", part) for key, part in groups]
-    return [_of_run(path, table, name, part, steps, names) for name, part in parts]
+    theirs = {column: written[name] for column, name in names.items()}
+    logs = [replace(_of_run(path, table, name, part, steps, names), written=theirs) for name, part in parts]
+    said = {name: blank_to_null(frame[name]).drop_nulls() for name, column in meant.items() if column is None}
+    texts = {name: cells for name, cells in said.items() if len(cells) and is_text(cells)}
+    # A framework logs text of its own.
+    own = any(log.framework is not None for log in logs)
+    unread = [name for name in texts if (np.isnan(_times(texts[name])).all() if name in CLOCKS else not own)]
+    notes = left_out({name: texts[name] for name in unread}, Source(written=written))
+    return [replace(log, notes=(*log.notes, *notes)) for log in logs]
 
 
 def _of_run(
@@ -303,7 +329,8 @@ def _of_run(
         totals = _floats(frame[names["rollouts"]])
         there = ~np.isnan(totals) & ~np.isnan(at)
         counted = one_per_step([scalar_series(at[there], totals[there])]) if there.any() else None
-    log = recognised(RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted))
+    settings = ((path, _settings(frame)),)
+    log = recognised(RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted, settings=settings))
     # A framework that logs the rollouts of each update says whether step 0 is one.
     by_update = counted is None and log.framework is not None and log.framework.rollouts_tag in log.tags
     return counted_from_one(log) if by_update else log
@@ -329,6 +356,12 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
     if config is not None and (gpus := config.fields.get("gpus")) is not None:
         said.setdefault("gpus", gpus.value)
     return said
+
+
+def _settings(frame: pl.DataFrame) -> dict[str, Any]:
+    """Columns that never change, by their bare names: a framework's configuration may be among them."""
+    cells = {bare(name): blank_to_null(frame[name]).drop_nulls() for name in frame.columns}
+    return {name: scalar(str(one[0])) for name, one in cells.items() if one.n_unique() == 1}
 
 
 def _floats(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:

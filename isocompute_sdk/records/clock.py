@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,9 +25,12 @@ BACK = 0.25
 LATEST = 1e11
 """Seconds from here on are milliseconds, microseconds or nanoseconds: they would be in the year 5138 or later."""
 
+TIMES = "seconds, ISO 8601 such as 2026-07-13 09:33:48, or 13.07.2026 09:33:48"
+"""What the cells of a clock may hold, in words."""
+
 
 def seconds_in(column: pl.Series) -> pl.Series:
-    """Clock times as float64 seconds: of numbers, dates, and text in ISO 8601; null where a cell holds none."""
+    """Clock times as float64 seconds: of numbers, dates, and text as in `TIMES`; null where a cell holds none."""
     import polars as pl
 
     if column.dtype == pl.Datetime:
@@ -41,7 +45,9 @@ def seconds_in(column: pl.Series) -> pl.Series:
 
 def _since_1970(text: str | None) -> float | None:
     with suppress(ValueError):
-        at = datetime.fromisoformat((text or "").strip())
+        # With dots the day comes first everywhere.
+        iso = re.sub(r"^(\d\d)\.(\d\d)\.(\d{4})", r"\3-\2-\1", (text or "").strip())
+        at = datetime.fromisoformat(iso)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     return None
 

@@ -6,7 +6,7 @@ Errors point at the cell. How a table is to be read stands here too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
@@ -204,25 +204,37 @@ metric was also measured on held-out problems."""
 _CANONICAL: dict[str, str] = {spelling: column.name for column in _INPUT for spelling in (column.name, *column.aliases)}
 
 
+def bare(name: str) -> str:
+    """The name without what W&B and Hydra put before a setting."""
+    return re.sub(r"^(config|cfg|args|params|hparams|hyperparameters)[./]", "", name.strip(), flags=re.IGNORECASE)
+
+
 def folded(name: str) -> str:
-    """The name in small letters with `_` for other separators, without what W&B and Hydra put before a setting."""
-    plain = re.sub(r"^(config|cfg|args|params|hparams|hyperparameters)[./]", "", name.strip().lower())
-    return re.sub(r"[\s-]+", "_", plain)
+    """The bare name in small letters with `_` for other separators."""
+    return re.sub(r"[\s-]+", "_", bare(name).lower())
 
 
 # What is spent or measured is not told from its total by another spelling: `Tokens` may be those of one update.
 _FOLDED: dict[str, str] = {
-    plain: column.name
+    folded(spelling): column.name
     for column in _INPUT
     if column.per_run or column.name in ("run_id", "step", "rollouts", "value", BATCH.name)
     for spelling in (column.name, *column.aliases)
-    if len(plain := folded(spelling)) > 2 or plain == "bp"
 }
+
+
+_CLOCKS = {folded(name): name for name in CLOCKS} | {name: name for name in CLOCKS}
 
 
 def canonical(name: str) -> str | None:
     """Canonical name of a known column or alias, in any case and with any separator; None for any other name."""
     return _CANONICAL.get(name) or _FOLDED.get(folded(name))
+
+
+def spelled(name: str) -> str:
+    """The name of a metric that says itself what it holds, or of a clock, in our spelling; any other as it is."""
+    plain = folded(name)
+    return plain if SAYS_ITSELF.fullmatch(plain) else _CLOCKS.get(plain, name)
 
 
 def fields(names: Iterable[str]) -> dict[str, str | None]:
@@ -468,6 +480,13 @@ def require(series: pl.Series, source: Source, hint: str) -> None:
         raise RecordError(f"{source.cell(index, series.name)}: the cell is empty", hint)
 
 
+def unstated(given: Mapping[str, Any], stated: Container[str]) -> dict[str, Any]:
+    """What is given for all runs without what a run states itself; n B_p stands for B_p."""
+    columns = {name: canonical(name) or name for name in given}
+    stands_for = {name: N_AND_BP[1] if column == BATCH.name else column for name, column in columns.items()}
+    return {name: value for name, value in given.items() if stands_for[name] not in stated}
+
+
 OnDuplicate = Literal["error", "last"]
 
 MIN_TO_JUDGE = 3
@@ -543,6 +562,12 @@ def wrong_column(message: str, hint: str, written: Sequence[str], rename: str | 
     options = ignored if rename is None else (f"--rename {quote(f'{written[0]}={rename}')}",)
     error = RecordError(message, f"{before}Pass {in_python}ignore={list(written)!r}.", options)
     return error.in_shell(f"{before}Add {renamed}{' '.join(ignored)}.")
+
+
+def given_twice(name: str, value: object, by_file: str, written: str) -> RecordError:
+    """The error about a value for all runs where a column, as it is written, says another one."""
+    message = f"{name} is given twice: as {by_file} and as {value!r} for every row"
+    return wrong_column(message, f"Do not set {name}.", [written])
 
 
 def numbers_in(series: pl.Series) -> pl.Series:

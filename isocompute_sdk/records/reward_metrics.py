@@ -16,8 +16,10 @@ from isocompute_sdk.errors import NothingMeasured, RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, listed
+from isocompute_sdk.records.clock import TIMES
 from isocompute_sdk.records.columns import (
     BY_NAME,
+    CLOCKS,
     DEFAULT_EVAL_SET,
     MIN_TO_JUDGE,
     STEP_SECONDS,
@@ -29,6 +31,7 @@ from isocompute_sdk.records.columns import (
     misspelt,
     numbers_in,
     require,
+    spelled,
     typed,
     wrong_column,
 )
@@ -327,7 +330,7 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         values, more = _finite(lone, named.source)
         named = replace(named, known={**named.known, **values})
         notes += [*told, *more]
-        left = [name for name, series in extra.items() if misspelt(name) is None and _is_text(series)]
+        left = [name for name, series in extra.items() if misspelt(name) is None and is_text(series)]
         extra = {name: series for name, series in extra.items() if name not in left}
     if "metric" in named.known:
         rows = _long(frame, named, extra, options)
@@ -341,14 +344,25 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         evaluated = any(rank(name, DEFAULT_EVAL_SET) in EVALUATIONS for name in metrics)
         notes += [*told, *(_taken_for(name, TRAIN_REWARD) for name in of_updates if not evaluated)]
         rows = _melt(frame, metrics, named.source)
-    if left:
-        written = [named.source.written[name] for name in left]
-        message = f"left out, unknown columns: {', '.join(written)}."
-        notes.append(Note("columns-left-out", "info", message, {"columns": written}))
+    notes += left_out({name: others[name] for name in left}, named.source)
     training = [name for name in rows["metric"].unique() if is_training_reward(name) or name in of_updates]
     held_out = pl.lit(DEFAULT_EVAL_SET)
     home = pl.when(pl.col("metric").is_in(training)).then(pl.lit(TRAIN_SET)).otherwise(held_out)
     return rows.with_columns(pl.coalesce("eval_set", home).alias("eval_set")), tuple(notes)
+
+
+def left_out(columns: Mapping[str, pl.Series], source: Source) -> list[Note]:
+    """That columns of a table are left out: those of no known name, and clocks that hold no known times."""
+    notes: list[Note] = []
+    unknown = [source.written[name] for name in columns if name not in CLOCKS]
+    if unknown:
+        message = f"left out, unknown columns: {', '.join(unknown)}."
+        notes.append(Note("columns-left-out", "info", message, {"columns": unknown}))
+    for name in columns.keys() & {*CLOCKS}:
+        column, cell = source.written[name], blank_to_null(columns[name]).drop_nulls()[0]
+        message = f"left out, column {column}: {cell!r:.40} is not read as a time; accepted: {TIMES}."
+        notes.append(Note("clock-not-read", "warning", message, {"column": column}))
+    return notes
 
 
 def _finite(columns: Mapping[str, pl.Series], source: Source) -> tuple[dict[str, pl.Series], list[Note]]:
@@ -375,7 +389,7 @@ def _finite(columns: Mapping[str, pl.Series], source: Source) -> tuple[dict[str,
     return found, notes
 
 
-def _is_text(series: pl.Series) -> bool:
+def is_text(series: pl.Series) -> bool:
     """Whether a column holds nothing that could be a number."""
     import polars as pl
 
@@ -392,13 +406,14 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
             f"The table has: {named.columns}. Rename the measured column to 'value'.",
         )
     for name in extra:
-        _refuse_slip(name, named.source)
+        refuse_slip(name, named.source)
     if refused := [name for name, series in extra.items() if not options.lenient or _is_setting(frame, series)]:
         names = [named.source.written[name] for name in refused]
         shown = f"column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
         why = "perhaps a setting, with one value in each run" if options.lenient else "not known"
         raise wrong_column(f"{shown}: {why}", "Split the table by it, or leave it out and pool all runs.", names)
     metric = typed(named.known["metric"], BY_NAME["metric"], named.source)
+    metric = metric.replace({name: spelled(name) for name in metric.drop_nulls().unique()})
     value = typed(named.known["value"], BY_NAME["value"], named.source)
     require(metric, named.source, "Give every row the name of its metric.")
     require(value, named.source, "Drop the rows of evaluations that were not measured.")
@@ -491,8 +506,8 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     import polars as pl
 
     written = source.written[name]
-    _refuse_slip(name, source)
-    if _is_text(series) or not (series.dtype.is_numeric() or series.dtype == pl.String):
+    refuse_slip(name, source)
+    if is_text(series) or not (series.dtype.is_numeric() or series.dtype == pl.String):
         (sample,) = series.drop_nulls().head(1).to_list()
         raise wrong_column(
             f"unknown column {written!r} holds {series.dtype} (e.g. {sample!r}), not numbers; accepted: metrics, which "
@@ -503,7 +518,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     return series
 
 
-def _refuse_slip(name: str, source: Source) -> None:
+def refuse_slip(name: str, source: Source) -> None:
     """Raise on a name that looks like that of a known column."""
     if (slip := misspelt(name)) is not None:
         written = source.written[name]

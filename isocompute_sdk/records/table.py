@@ -28,6 +28,7 @@ from isocompute_sdk.records.columns import (
     OnDuplicate,
     Options,
     Source,
+    given_twice,
     numbers_in,
     polars_type,
     refuse_clock,
@@ -336,7 +337,7 @@ def name_columns(given: object, options: Options, source: Source) -> Named:
     written: dict[str, str] = {}
     known: dict[str, pl.Series] = {}
     others: dict[str, pl.Series] = {}
-    names = {raw: rename.get(raw, raw) for raw in table if raw not in ignored}
+    names = {raw: schema.spelled(rename.get(raw, raw)) for raw in table if raw not in ignored}
     meant = schema.fields(names.values())
     for raw, name in names.items():
         column = meant[name]
@@ -455,8 +456,7 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         constant = typed(single, schema.BY_NAME[name], ArgumentSource(written={name: argument}))
         there = given[name].drop_nulls().unique() if name in given else ()
         if any(known != constant[0] for known in there):
-            message = f"{argument} is given twice: as a column of the table and as {value!r} for every row"
-            raise wrong_column(message, f"Do not set {argument}.", [named.source.written.get(name, name)])
+            raise given_twice(argument, value, "a column of the table", named.source.written.get(name, name))
         given[name] = constant.new_from_index(0, named.height)
     if "step" in given and "rollouts" not in given:
         refuse_clock(cast("float | None", given["step"].max()), named.source.written.get("step", "step"))

@@ -251,7 +251,7 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
         raise RecordError(told, "Give the folder of a run, a study or a campaign.")
     found: list[Path] = []
     for here, below, names in os.walk(top):
-        own = not {SPEC_FILE, METRICS_FILE}.isdisjoint(names)
+        own = SPEC_FILE in names or (METRICS_FILE in names and _holds_journal(Path(here)))
         if own or (REQUEST_FILE in names and _requested(Path(here)) is not None):
             found.append(Path(here))
             below.clear()
@@ -262,6 +262,13 @@ def find_runs(folder: str | Path) -> tuple[Path, ...]:
             "`isocompute run STUDY` makes some.",
         )
     return tuple(sorted(found, key=natural))
+
+
+def _holds_journal(folder: Path) -> bool:
+    """Whether the metrics.jsonl of a folder is a journal: other trainers give their logs that name too."""
+    with suppress(RecordError):
+        return _opening(folder).get("kind") in journal_records.KINDS
+    return False
 
 
 def read_journals(folder: str | Path, file: str = METRICS_FILE, format: str = "isocompute") -> RunSet:

@@ -283,6 +283,10 @@ class RunLog:
     """Batch of one process of a trainer, over all its GPUs, if the log says it."""
     settings: tuple[tuple[Path, Mapping[str, Any]], ...] = ()
     """Configurations that the log holds beside its measurements: file, and nested or dotted keys -> value."""
+    written: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Column of a table by its canonical name -> by the name in the file."""
+    launched: bool = False
+    """Whether a launch script of this package made its folder, which says everything about the run."""
 
     @cached_property
     def tags(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import METRICS, PLAIN_NAMES, TRAIN_SET, LogFormat, Meaning, RunLog
 from isocompute_sdk.notes import Note
 from isocompute_sdk.plugins import Plugins
+from isocompute_sdk.records.columns import folded
 
 GROUP = "isocompute.log_formats"
 """Entry-point group that formats register in."""
@@ -82,8 +83,9 @@ def recognised(log: RunLog) -> RunLog:
 @lru_cache(maxsize=8192)
 def _metric_of(name: str, path: tuple[str, ...]) -> str | None:
     """Our name of a metric of updates that a table has under another name; None for any other metric."""
-    if name in PLAIN_NAMES:
-        return PLAIN_NAMES[name]
+    plain = folded(name)
+    if plain in METRICS or plain in PLAIN_NAMES:
+        return PLAIN_NAMES.get(plain, plain)
     for one in _loaded(path)[0]:
         found: Meaning | None = one.meanings([name]).get(name)
         if found is not None and found.eval_set == TRAIN_SET:

@@ -61,7 +61,7 @@ _MAX_WANDB_FILES = 20
 
 
 def find_config(
-    folder: Path,
+    folder: Path | None,
     root: Path,
     held: Sequence[tuple[Path, Mapping[str, Any]]] = (),
     measured: SavedConfig | None = None,
@@ -71,7 +71,7 @@ def find_config(
     """What is configured for a run: by its log, in its folder, then in the nearest folder above, no higher than `root`.
 
     Args:
-        folder: folder of the run, or a path in it.
+        folder: folder of the run, or a path in it; None for a table in memory.
         root: the highest folder to look in.
         held: configurations that the log itself holds, each with its file.
         measured: what the log measured of its own sizes, which counts last.
@@ -82,9 +82,9 @@ def find_config(
     # A run whose events were asked for by their folder, such as `logs`, is called after the one above.
     folder = root if folder in root.parents else folder
     here = folder
-    while not here.is_dir() and here != here.parent:
+    while here is not None and not here.is_dir() and here != here.parent:
         here = here.parent
-    while True:
+    while here is not None:
         beside = [one for path in _candidates(here) if (one := read_config(path)) is not None]
         # A log says more about itself than a file that lies beside it and may be of another run.
         own = any({*N_AND_BP} <= one.fields.keys() for one in found)

@@ -37,6 +37,11 @@ TIMELINES = {
     "sampler_kl": "KL between sampler and trainer",
 }
 """Logged quantities that are drawn, by name in `RunTraces`."""
+COVERAGE = {
+    "best-": "best@k: at least one of k answers is right (coverage).",
+    "worst-": "worst@k: all k answers are right (sharpening).",
+}
+"""What metrics of k answers say, by the beginning of the name of their picture."""
 _K = re.compile(r"(?:best|worst)@(\d+)$")
 
 
@@ -70,8 +75,9 @@ def runs(material: Material) -> Section:
     drawn = [*_coverage(material, table), *([against] if against and beside else []), *logged]
     if drawn:
         blocks.append(Grid(tuple(drawn)))
-        text = "best@k: at least one of k answers is right (coverage); worst@k: all are (sharpening). Lines are means "
-        blocks.append(Paragraph(f"{text}of neighbouring steps where there are many.", quiet=True))
+        said = [text for name, text in COVERAGE.items() if any(one.name.startswith(name) for one in drawn)]
+        text = " ".join([*said, "Lines are means of neighbouring steps where there are many."])
+        blocks.append(Paragraph(text, quiet=True))
     return Section(name, title, tuple(blocks))
 
 

@@ -129,7 +129,7 @@ def test_status_of_a_folder_names_what_its_only_table_lacks(isocompute: Command,
 def test_a_damaged_run_hides_no_other_from_status(isocompute: Command, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / "study" / name).mkdir(parents=True)
-        (tmp_path / "study" / name / "metrics.jsonl").write_text("")
+        (tmp_path / "study" / name / "metrics.jsonl").write_text(f'{{"kind": "run", "run_id": "{name}"}}\n')
     (tmp_path / "study" / "b" / "spec.json").write_text("{")
     said = isocompute("status", "study")
     assert [line.split()[0] for line in said.stdout.splitlines()] == ["a", "c"]

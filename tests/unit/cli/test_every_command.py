@@ -194,7 +194,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(text)
     (folder / "nothing").mkdir()
     (folder / "study" / "a").mkdir(parents=True)
-    (folder / "study" / "a" / "metrics.jsonl").write_text("")
+    (folder / "study" / "a" / "metrics.jsonl").write_text('{"kind": "run", "run_id": "a"}\n')
     problems = [json.dumps({"id": str(i), "prompt": f"{i} + 1?", "answer": str(i + 1)}) for i in range(4)]
     (folder / "problems.jsonl").write_text("\n".join(problems) + "\n")
     return folder

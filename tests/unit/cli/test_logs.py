@@ -98,6 +98,8 @@ def test_every_command_reads_it(tmp_path: Path, isocompute: Command, format: str
     told = json.loads(isocompute("doctor", folder, "--json", "--output", "out.jsonl").stdout)
     assert {run["group_size"] for run in told["runs"]} == {8}
     assert max(run["rollouts"] for run in told["runs"]) == 32 * (20 if format == "wandb" else 30)
+    now = json.loads(isocompute("status", folder, "--json").stdout)["runs"]
+    assert {run["rollouts"] for run in now} == {run["rollouts"] for run in told["runs"]}
     watched = json.loads(isocompute("status", folder, "--once", "--json", "--watch").stdout.splitlines()[-1])
     assert (watched["runs"], watched["unreadable"]) == (len(told["runs"]), 0)
     audited = json.loads(isocompute("audit", folder, *REWARD, "--json").stdout)

@@ -351,14 +351,17 @@ def test_logged_metrics_fill_coverage_training_and_health(make_runs: Callable[..
     def falling(n: int, bp: int, compute: float) -> float:
         return 1.2 - 0.1 * math.log10(compute)
 
-    runs = make_runs().concat(
-        make_runs(metric="best@4"),
-        make_runs(metric="worst@4"),
+    without = make_runs().concat(
         make_runs(falling, metric="entropy", eval_set="train"),
         make_runs(metric="train_reward", eval_set="train"),
     )
+    runs = without.concat(make_runs(metric="best@4"), make_runs(metric="worst@4"))
     page = build(replace(material, runs=runs))
     assert {"best-4", "worst-4", "train-validation", "health-entropy"} <= {one.name for one in pictures(page)}
+    # What a metric means stands where it is drawn.
+    for shown, drawn in ((without, set[str]()), (without.concat(make_runs(metric="best@4")), {"best"})):
+        words = repr(runs_section(replace(material, runs=shown)).blocks)
+        assert {name for name in ("best", "worst") if f"{name}@k" in words} == drawn
 
 
 def test_runs_are_listed_by_n_and_number_with_the_best_one_marked(material: Material) -> None:

@@ -185,6 +185,24 @@ def test_sizes_that_names_state_are_proposed_and_have_to_be_confirmed(
     assert shown == [tuple("?" if size is None else f"{size}?" for size in pair) for pair in sizes]
 
 
+def test_a_mapping_of_a_table_names_its_columns_and_says_what_is_left_out(tmp_path: Path) -> None:
+    table, rename = tmp_path / "t.csv", {"G": "group_size", "Iter": "step"}
+    rows = "".join(f"r,8,{step},07/13/2026 09:{step},a word,0.{step},1e-06\n" for step in range(10, 40, 10))
+    table.write_text(f"Run,G,Iter,Timestamp,Remark,Avg@4,LR\n{rows}")
+    mapping = propose(table, relative_to=tmp_path, rename=rename)
+    entry = mapping.runs["r"]
+    assert (entry.group_size, entry.context) == (8, {"learning_rate": 1e-6})
+    assert entry.evidence["group_size"].endswith(": G")
+    assert "'Iter'" in entry.evidence["step_unit"]
+    runs = read_mapped(tmp_path / "map.yaml", mapping.told(set={"problems_per_batch": 4}))
+    assert runs.metrics == ("avg@4",)
+    left = {note.code: note.data for note in runs.notes}
+    assert left["columns-left-out"]["columns"] == ["Remark"]
+    assert left["clock-not-read"]["column"] == "Timestamp"
+    table.write_text(f"Run,G,Iter,Timestamp,Remark,Avg@4,Learnin_rate\n{rows}")
+    assert diagnose(table, rename=rename).next.endswith("--rename Learnin_rate=learning_rate")
+
+
 def test_thirty_runs_are_read_with_one_confirmation_and_tables_join_them(tmp_path: Path) -> None:
     for i in range(30):
         write_hydra(tmp_path / f"exp{i}", n=2 ** (i % 5 + 1), problems=16 * (i % 2 + 1))

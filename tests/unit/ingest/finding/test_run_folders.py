@@ -12,7 +12,7 @@ import pytest
 
 from isocompute_openrlhf import OpenRLHFBackend
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import diagnose, propose
+from isocompute_sdk.ingest import diagnose, propose, read
 from isocompute_sdk.ingest.find import MARKS
 from isocompute_sdk.ingest.paths import files_below
 from isocompute_sdk.records import RunSet
@@ -109,6 +109,18 @@ def test_runs_beside_those_of_the_built_in_runner_are_not_lost(folder: Path) -> 
     assert runs.run_ids == ("ours",)
     (note,) = [note for note in runs.notes if note.code == "files-not-read"]
     assert {Path(name).name for name in note.data["files"]} == {"a", "b", "waiting"}
+
+
+def test_what_is_given_for_runs_that_lack_it_changes_none_of_ours(folder: Path) -> None:
+    (folder / "ours").mkdir()
+    (folder / "ours" / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in JOURNAL))
+    write_events(folder / "other", range(1, 51), OPENRLHF)
+    paths = [folder / name for name in ("a", "ours", "other")]
+    for given in ({"n": 2, "problems_per_batch": 5}, {"group_size": 2, "rollouts_per_batch": 10}):
+        sizes = {one.run_id: (one.group_size, one.problems_per_batch) for one in read(paths, set=given).runs()}
+        assert sizes == {"a": (8, 32), "ours": (4, 32), "other": (2, 5)}
+        shown = {one.name: one.group_size for one in diagnose(paths, set=given).runs}
+        assert shown == {"a": "8", "ours": "4", "other": "2"}
 
 
 def journal_of_a_failed_start(folder: Path) -> None:

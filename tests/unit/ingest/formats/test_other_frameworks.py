@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.records import RunSet
+from isocompute_sdk.records.asked import runs_without_sizes
 
 TINKER = {
     "model_name": "Qwen/Qwen3-8B",
@@ -35,6 +37,12 @@ def test_batches_of_several_sizes_are_counted_by_their_episodes(tmp_path: Path) 
     write_rows(tmp_path / "metrics.jsonl", [{"step": i, **tinker_row(i, 128 - i)} for i in range(4)])
     (training,) = RunSet.read(tmp_path).series("train_reward")
     assert training.rollouts_T.tolist() == [128, 255, 381, 506]
+
+
+def test_of_a_batch_without_n_neither_size_is_known(tmp_path: Path) -> None:
+    write_rows(tmp_path / "metrics.jsonl", [{"step": i, **tinker_row(i)} for i in range(4)])
+    lacking = runs_without_sizes(read(tmp_path, without_sizes=True))
+    assert [*lacking.values()] == [["group_size", "problems_per_batch"]]
 
 
 def test_prime_rl_has_two_rows_for_a_step_and_counts_rollouts(tmp_path: Path) -> None:

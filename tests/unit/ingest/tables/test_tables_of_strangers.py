@@ -10,6 +10,7 @@ import pytest
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, read
+from isocompute_sdk.ingest.formats.registry import names_of, unknown
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.asked import unasked
 from isocompute_sdk.records.reward_metrics import rank
@@ -29,7 +30,7 @@ def reward(step: int, n: int = 8) -> float:
 
 @pytest.mark.parametrize(
     "header",
-    ["Name,n,bp,update_step,avg@4", "Name,n,bp,eval_step,avg@4", "run ,n ,bp,step , avg@4"],
+    ["Name,n,bp,update_step,avg@4", "Name,n,bp,eval_step,avg@4", "run ,n ,bp,step , avg@4", "RUN,N,BP,STEP,AVG@4"],
 )
 def test_known_names_are_read(tmp_path: Path, header: str) -> None:
     rows = [(f"r{n} ", n, 32, step, reward(step, n)) for n in (4, 8) for step in STEPS]
@@ -38,6 +39,12 @@ def test_known_names_are_read(tmp_path: Path, header: str) -> None:
         ("r4", 4, 70 * 4 * 32),
         ("r8", 8, 70 * 8 * 32),
     ]
+    assert runs.metrics == ("avg@4",)
+
+
+def test_case_does_not_matter_in_what_an_update_measured() -> None:
+    assert names_of("kl", ["KL", "Entropy"]) == ["KL"]
+    assert unknown(["Entropy", "Other"]) == ["Other"]
 
 
 def test_two_data_sets_are_not_pooled(tmp_path: Path) -> None:

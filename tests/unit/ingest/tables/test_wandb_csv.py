@@ -8,6 +8,7 @@ import pytest
 
 from isocompute_sdk.errors import FitError, RecordError
 from isocompute_sdk.ingest import propose, read_mapped
+from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.timing.measuring import measure
 
@@ -92,6 +93,10 @@ def without_zone(seconds: float) -> str:
     return iso_8601(seconds).partition("+")[0]
 
 
+def day_first(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%d.%m.%Y %H:%M:%S.%f")
+
+
 @pytest.mark.parametrize(
     ("clock", "start", "written"),
     [
@@ -102,6 +107,7 @@ def without_zone(seconds: float) -> str:
         ("timestamp", 1.7e9, nanoseconds),
         ("timestamp", 1.7e9, iso_8601),
         ("timestamp", 1.7e9, without_zone),
+        ("timestamp", 1.7e9, day_first),
     ],
 )
 def test_a_clock_in_a_table_of_evaluations_gives_the_speed(
@@ -204,6 +210,26 @@ def test_a_history_with_the_configuration_of_verl_says_gpus_and_seconds(tmp_path
     assert [(run.group_size, run.problems_per_batch, run.gpus) for run in runs.runs()] == [(8, 16, 16)]
     (seconds,) = runs.series("step_seconds", "train")
     assert seconds.value_T.tolist() == [20.5] * 3
+
+
+def test_the_settings_of_a_trainer_in_a_history_are_its_configuration(tmp_path: Path):
+    settings = {"generation_batch_size": 128, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4}
+    settings = {f"config.{name}": value for name, value in {**settings, "steps_per_generation": 8}.items()}
+    measured = {"eval/reward": 0.5, "train/completions/mean_length": 300.0}
+    rows = [
+        {"Name": f"n{n}", "train/global_step": step, **measured, "config.num_generations": n, **settings}
+        for n in (4, 8)
+        for step in (10, 20, 30)
+    ]
+    lines = [",".join(map(str, row)) for row in ([*rows[0]], *(row.values() for row in rows))]
+    for source in (write(tmp_path, "\n".join(lines) + "\n", "history.csv"), rows):
+        runs = read(source)
+        assert {(one.group_size, one.problems_per_batch) for one in runs.runs()} == {(4, 32), (8, 16)}
+        # 8 forward steps of which 4 make an update.
+        assert {one.context["updates_per_batch"] for one in runs.runs()} == {2}
+        assert {one.rollouts for one in runs.runs()} == {30 / 2 * 128}
+        with pytest.raises(RecordError, match="n is given twice"):
+            read(source, n=2)
 
 
 def test_a_history_in_two_parts_in_the_wrong_order_is_one_start(tmp_path: Path):
