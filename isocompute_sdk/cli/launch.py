@@ -355,10 +355,11 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
             f"Add {other}.",
         ).in_shell(f"Add {other}.", [other])
     said = [] if compared is None else [row for row in compared.rows if row.script is not None]
-    if "learning_rate" in plan.assumed:
-        rates = [row.evidence for row in said if row.name == "learning_rate"]
-        settings = [one for one in settings if not any(f"{one.name} =" in text for text in rates)]
-    flags = existing.overrides(settings)
+    if "learning_rate" in plan.assumed and any(row.name == "learning_rate" for row in said):
+        rate = existing.decided(settings)["learning_rate"].evidence
+        settings = [one for one in settings if f" {one.name} =" not in rate]
+    python = against is not None and against.suffix == ".py" and all(one.name.isidentifier() for one in settings)
+    flags = existing.overrides(settings, python=python)
     if json:
         found: dict[str, Any] = {"kind": "launch-overrides", "backend": run.backend, "overrides": flags}
         found["settings"] = [asdict(one) for one in settings if one.of_plan]
@@ -379,10 +380,8 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
         say("\n".join(aligned(lines)))
         different, silent = sum(not row.same for row in said), len(compared.rows) - len(said)
         say(f"{different} of {counted(len(said), 'setting')} in {name} differ (marked !)")
-        set_ = [one.name for one in settings if one.of_plan]
-        kept = [
-            row for row in said if not row.same and row.name in COMPARED and not any(n in row.evidence for n in set_)
-        ]
+        decided = existing.decided(settings)
+        kept = [row for row in said if not row.same and row.name in COMPARED and row.name not in decided]
         if kept:
             values = ", ".join(f"{row.name} = {_shown(row.script)}" for row in kept)
             say(printable(f"not changed by the plan's flags: {values}"))
@@ -390,8 +389,10 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
             say(f"{silent} not set there: the framework's default applies, or what your command adds")
         for gap in compared.gaps:
             say(f"note: {printable(gap)}")
-        if not overrides:
+        changes = different > 0 or any(row.script is None and row.name in decided for row in compared.rows)
+        if not overrides and changes:
             typed = " ".join([*map(quote, sys.argv[1:]), *([other] if other else [])])
-            say(f"next, to print the flags to append to your command: isocompute {typed} --overrides")
+            what = "these settings for your file" if python else "the flags to append to your command"
+            say(f"next, to print {what}: isocompute {typed} --overrides")
     if overrides:
         say(f"  {flags}")
