@@ -134,6 +134,8 @@ def how_sure(material: Material) -> Section:
     notes = [*(() if fits is None else fits.notes)] if plan is None or material.flat else [*plan.notes]
     if material.flat:
         notes = [note for note in notes if note.code not in say.OF_CURVES]
+    if plan is None or "update_steps" not in plan.binding:
+        notes = [note for note in notes if not say.about_unused_law(note, fits)]
     if audit is not None:
         notes += [*audit.notes, *(note for group in audit.groups for note in group.notes)]
     if notes:
