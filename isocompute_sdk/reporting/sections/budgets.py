@@ -35,7 +35,7 @@ def by_budget(material: Material) -> Section:
     """What each budget buys, and the plan of every budget to be picked with a slider."""
     plan, ladder = material.plan, () if material.flat else material.ladder
     if material.flat:
-        text = "No run rises beyond noise, so nothing is predicted for other budgets."
+        text = "No run's reward rises beyond noise, so nothing is predicted for other budgets."
         return Section("budget", "The plan for every budget", (Missing(text),))
     if plan is None or not ladder:
         text = (

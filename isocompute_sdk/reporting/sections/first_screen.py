@@ -115,7 +115,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
             Fact(
                 f"The plan without {them}",
                 f"n = {plan.group_size}",
-                f"B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}; the rest is about that plan",
+                f"B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}; everything below is about that plan",
             ),
             *facts,
         ]
@@ -236,7 +236,7 @@ def _going_on(material: Material) -> list[Block]:
         if material.comparison is not None:
             text += ". The run of its plan has ended, and its next start fits it with the others"
         elif (plan := material.plan) is not None and stop is None and not (plan.fits is not None and plan.fits.no_rise):
-            text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
+            text += ". It will spend its whole budget, whatever is approved here, and does not stop at a check"
         if campaign.controller is None:
             other, how = material.asked.budget, "to go on"
             if other is not None and other.replace(spent=None) != budget:

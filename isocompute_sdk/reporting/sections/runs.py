@@ -155,7 +155,7 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
         text += f", {whole.evaluation_rollouts:,.0f} in evaluations; {whole.hours * 60:,.1f} minutes of wall-clock time"
         text += f" ({whole.lost_hours * 60:,.1f} of them lost or idle)"
     if seconds:
-        of = "" if len(seconds) == len(infos) else f" of {counted(len(seconds), 'run')} that say their GPUs"
+        of = "" if len(seconds) == len(infos) else f" of {counted(len(seconds), 'run')} that state their GPUs"
         text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours{of}"
     if material.plan is not None and not material.flat and material.comparison is None and total:
         text += f". The plan takes {_against_all(two_digits(material.plan.rollouts / total))}"
