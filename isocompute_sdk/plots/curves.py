@@ -189,7 +189,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
     if not fits.no_rise:
         measured = grid <= last * 1.001
         _, line = frontier_line(ax, grid[measured], np.max(every, axis=0)[measured])
-        # It ends among the points, not beside its label, which stands below those of the lines that do.
+        # Below the names of n, which stand beside the ends of their lines.
         labels.insert(0, (min(y for y, _ in labels), line))
     style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
     ax.set_ylabel(fits.metric)
