@@ -413,7 +413,7 @@ def run_spec(
             `update_steps` (those that the plan's approval allows by default), and options of the backend.
 
     Raises:
-        PlanError: no model is known.
+        PlanError: no model is known, or no run's reward rises and nobody chose the sizes.
     """
     from isocompute_sdk.planning import Plan
     from isocompute_sdk.specs import Data, RunSpec
@@ -422,6 +422,14 @@ def run_spec(
         raise PlanError(
             f"plan: received {' '.join(repr(plan).split()):.60} ({type(plan).__name__}); accepted: a Plan",
             "Planner(fits).allocate(budget) makes one; Plan.load(path) reads one.",
+        )
+    if plan.approval is not None and plan.fits is not None and plan.fits.no_rise:
+        raise PlanError(
+            f"no run's reward rises beyond noise, so the sizes of this plan mean nothing (n = {plan.group_size})",
+            "To train sizes of your choice: change_plan(plan, {'group_size': N, 'update_steps': M}).",
+        ).in_shell(
+            "To train sizes of your choice:",
+            ["--change group_size=N", "--change problems_per_batch=BP", "--change update_steps=M"],
         )
     chosen = model if model is not None else plan.model
     if chosen is None:

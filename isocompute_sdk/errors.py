@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Self
 
-_IN_PYTHON = re.compile(r" \(\w+=[^()]*\)")
+IN_PYTHON = re.compile(r" \(\w+=(?:[^()]|\([^()]*\))*\)")
+"""Python's form of a flag, behind it in texts; commands leave it out."""
 
 
 class IsoComputeError(Exception):
@@ -26,7 +27,7 @@ class IsoComputeError(Exception):
         self.message = message
         self.hint = hint
 
-        self.shell_hint = hint if hint is None else _IN_PYTHON.sub("", hint)
+        self.shell_hint = hint if hint is None else IN_PYTHON.sub("", hint)
         self.options: tuple[str, ...] = ()
 
     def in_shell(self, hint: str, options: Sequence[str] = ()) -> Self:

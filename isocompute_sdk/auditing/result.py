@@ -16,7 +16,7 @@ from isocompute_sdk.fitting.surface.answers import Estimate
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.findings import FELL
 from isocompute_sdk.notes import Note, by_severity
-from isocompute_sdk.phrases import counted, listed, or_unknown, short
+from isocompute_sdk.phrases import counted, listed, multiple, or_unknown, short
 from isocompute_sdk.planning.plan_parts import Alternative, Verdict
 
 _SAVED_INTERVAL = {
@@ -31,6 +31,8 @@ Interval = Annotated[Estimate, PlainSerializer(Estimate._asdict), WithJsonSchema
 Standing = Literal["best", "level", "behind", "undecided", "alone", "not-judged"]
 """`best`: this configuration is the best known at its compute; `level`: within a tie of it; `behind`: clearly worse;
 `undecided`: these runs cannot tell; `alone`: nothing to compare with; `not-judged`: the group could not be fitted."""
+MANY_TIMES = 2.0
+"""Share of a run's rollouts from which it is shown as a multiple of them."""
 COLUMNS = ("run", "n x B_p", "rollouts", "highest evaluation", "fitted best", "behind by", "equal at", "")
 """Columns of the table of runs."""
 MAX_LEFT_OUT = 6
@@ -119,8 +121,13 @@ class RunAudit:
     def _equal_cell(self) -> str:
         if self.equal_reward is None or not self.compared:
             return ""
-        share = Estimate(*(value / self.rollouts for value in self.equal_reward))
-        return f"{share.mean:.0%} ({share.low * 100:.0f} to {share.high * 100:.0f}%)"
+        share, low, high = (_share(value / self.rollouts) for value in self.equal_reward)
+        return f"{share} ({low if low[-1] != high[-1] else low[:-1]} to {high})"
+
+
+def _share(of: float) -> str:
+    """A share as `49%`, far above the whole `21x`."""
+    return f"{of:.0%}" if of < MANY_TIMES else f"{multiple(of)}x"
 
 
 def _no_fits(value: object) -> None:
@@ -300,7 +307,7 @@ def _wrapped(lines: Sequence[str], width: int) -> list[str]:
     for line in lines:
         indent = line[: len(line) - len(line.lstrip())]
         fits = len(line) <= width or "  " in line.strip() or "\n" in line
-        found += [line] if fits else textwrap.wrap(line, width, subsequent_indent=f"{indent}  ")
+        found += [line] if fits else textwrap.wrap(line, width, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
     return found
 
 

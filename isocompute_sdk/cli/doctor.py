@@ -62,7 +62,7 @@ def doctor(
     seconds: Annotated[str | None, opt.option("Metric that holds seconds per step.", SPEED)] = None,
     gpus: Annotated[int | None, opt.count("--gpus", "GPUs per run; as the logs say by default.", SPEED)] = None,
     usd_per_gpu_hour: Annotated[
-        float | None, opt.quantity("--usd-per-gpu-hour", "Price to save with the speed.", SPEED)
+        float | None, opt.quantity("--usd-per-gpu-hour", "Dollars per GPU-hour, saved with the speed.", SPEED)
     ] = None,
     json: opt.Json = False,
 ) -> None:

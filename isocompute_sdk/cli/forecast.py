@@ -199,7 +199,7 @@ def _without_metric(runs: RunSet, sweep: Fits | None, name: str | None) -> IsoCo
     if is_training_reward(theirs):
         options = [f"--metric {quote(theirs)}"] if theirs in runs.filter(run_id=name).metrics else []
     hint = f"If {theirs} is the same reward, name both alike."
-    return RecordError(f"they have no {sweep.metric}, but {theirs}", hint, options)
+    return RecordError(f"they have {theirs}, not {sweep.metric}", hint, options)
 
 
 def _forecasts(

@@ -204,14 +204,14 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
     if plan.approval is None and saved.approval is not None:
         first = saved.runs_first
         if any((run.group_size, run.problems_per_batch) == (plan.group_size, plan.problems_per_batch) for run in first):
-            yield "a run to make before the plan, which names it"
+            yield "this is one of the runs that the plan wants to see first"
         else:
-            yield f"changed, so the approval of the saved plan does not cover it: {saved.approval.label}"
+            yield f"changed by hand, so what the saved plan says about itself no longer holds: {saved.approval.label}"
     yield from map(_in_a_line, _not_approved(plan))
     if plan.check:
         yield plan.check
     if plan.continued:
-        yield "the plan goes on with a run, this script begins anew: the study's own `isocompute run` goes on with it"
+        yield "the plan continues a run, but this script starts at step 0; isocompute run STUDY continues the run"
     if values := assumed_values(plan):
         yield f"assumed, because neither you nor the runs gave them: {values}; to change: --change NAME=VALUE"
     if "learning_rate" in plan.assumed:
@@ -219,7 +219,7 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
         yield f"learning rate unknown, {rate}: set yours with --change learning_rate=RATE"
     # A changed plan states what was assumed for it.
     if saved.gpus is None and gpus is None:
-        hours = "" if saved.wall_hours is None else ", with which it may take other hours"
+        hours = "" if saved.wall_hours is None else ", so its hours may differ"
         yield f"GPUs not given, {max(plan.hardware.gpu_counts)} assumed{hours}: set yours with --gpus NUMBER"
 
 
@@ -275,10 +275,9 @@ def _to_edit(text: str) -> tuple[list[str], str]:
     if len(part) > MAX_SHOWN:
         part = [*part[: MAX_SHOWN - 1], f"# ... {len(part) - MAX_SHOWN + 1} more lines of this part"]
     programs = re.findall(r"^cat > \"\$run/(\S+\.py)\" <<", text, re.MULTILINE)
-    rest = f"about {round(len(lines), -1):,} lines in all (--dry-run prints them)"
+    rest = f"the whole script has about {round(len(lines), -1):,} lines (--dry-run prints them)"
     if programs:
-        rest += f"; it also carries {len(programs)} programs that check and run the training: "
-        rest += ", ".join(programs)
+        rest += f" and carries {len(programs)} programs that check and run the training: {', '.join(programs)}"
     return part, rest
 
 
@@ -350,15 +349,16 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
     other = "" if compared is None else _other_gpus(run, compared)
     if overrides and other:
         raise SpecError(
-            f"{against} starts another number of processes than the {counted(max(run.hardware.gpu_counts), 'GPU')} of "
-            "these flags: the batch of each would be wrong",
+            f"{against} starts processes for another number of GPUs than the {max(run.hardware.gpu_counts)} of these "
+            "flags, so the batch of each would be wrong",
             f"Add {other}.",
         ).in_shell(f"Add {other}.", [other])
     said = [] if compared is None else [row for row in compared.rows if row.script is not None]
-    if "learning_rate" in plan.assumed:
-        rates = [row.evidence for row in said if row.name == "learning_rate"]
-        settings = [one for one in settings if not any(f"{one.name} =" in text for text in rates)]
-    flags = existing.overrides(settings)
+    if "learning_rate" in plan.assumed and any(row.name == "learning_rate" for row in said):
+        rate = existing.decided(settings)["learning_rate"].evidence
+        settings = [one for one in settings if f" {one.name} =" not in rate]
+    python = against is not None and against.suffix == ".py" and all(one.name.isidentifier() for one in settings)
+    flags = existing.overrides(settings, python=python)
     if json:
         found: dict[str, Any] = {"kind": "launch-overrides", "backend": run.backend, "overrides": flags}
         found["settings"] = [asdict(one) for one in settings if one.of_plan]
@@ -379,10 +379,8 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
         say("\n".join(aligned(lines)))
         different, silent = sum(not row.same for row in said), len(compared.rows) - len(said)
         say(f"{different} of {counted(len(said), 'setting')} in {name} differ (marked !)")
-        set_ = [one.name for one in settings if one.of_plan]
-        kept = [
-            row for row in said if not row.same and row.name in COMPARED and not any(n in row.evidence for n in set_)
-        ]
+        decided = existing.decided(settings)
+        kept = [row for row in said if not row.same and row.name in COMPARED and row.name not in decided]
         if kept:
             values = ", ".join(f"{row.name} = {_shown(row.script)}" for row in kept)
             say(printable(f"not changed by the plan's flags: {values}"))
@@ -390,8 +388,10 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
             say(f"{silent} not set there: the framework's default applies, or what your command adds")
         for gap in compared.gaps:
             say(f"note: {printable(gap)}")
-        if not overrides:
+        changes = different > 0 or any(row.script is None and row.name in decided for row in compared.rows)
+        if not overrides and changes:
             typed = " ".join([*map(quote, sys.argv[1:]), *([other] if other else [])])
-            say(f"next, to print the flags to append to your command: isocompute {typed} --overrides")
+            what = "these settings for your file" if python else "the flags to append to your command"
+            say(f"next, to print {what}: isocompute {typed} --overrides")
     if overrides:
         say(f"  {flags}")

@@ -248,7 +248,7 @@ def _details(info: BackendInfo) -> Iterator[str]:
 def _indented(text: str, start: str = "  ") -> list[str]:
     """A paragraph at the width of the terminal."""
     space = " " * len(start)
-    return textwrap.wrap(text, terminal().width, initial_indent=start, subsequent_indent=space)
+    return textwrap.wrap(text, terminal().width, initial_indent=start, subsequent_indent=space, break_on_hyphens=False)
 
 
 TOPICS: dict[str, Callable[[str | None, Path | None], Listed]] = {

@@ -179,7 +179,8 @@ def _label(output: Path, asked: dict[str, Any], *, json: bool) -> None:
     for name, count in counts.items():
         say(f"  {name.replace('_', ' ')}: {count:,} ({count / len(rows):.0%})")
     print_notes(split.notes)
-    say(f"next: in a study, problems: {{dataset: {output}, keep: {{pass_rate: [0.3, 0.6]}}, reward: null}} for Easy")
+    kept = f"{{dataset: {output}, keep: {{pass_rate: [0.3, 0.6]}}, reward: null}}"
+    say(f"next, for the Easy band, in a study: problems: {kept}")
 
 
 def missing_files(study: Study, path: Path) -> tuple[list[str], str]:

@@ -252,9 +252,10 @@ def _law_at_bound(name: str, fits: Fits) -> Note:
         text = f"{name}: {best}, so this law is flat; a plan beyond the data may choose another."
     elif "k" in law.at_bound:
         step = f"M = {law.midpoint:.3g}" if law.x == "update_steps" else f"C = {10**law.midpoint:.3g}"
+        what, over = ("B_p", "steps") if "problems" in name else ("n", "the budget" if step[0] == "C" else "steps")
         text = (
-            f"{name}: k = {law.k:.3g} is a lower limit, the law is a step at {step}; "
-            "more levels of n or budgets near the step would show how steep it is."
+            f"these runs do not show how fast the best {what} grows with {over}, only that it does near {step}; "
+            f"runs at more levels of {what} would ({name}: k = {law.k:.3g} is a lower limit)."
         )
     else:
         text = f"{name}: {', '.join(law.at_bound)} stopped on a bound: limits, not estimates."

@@ -28,6 +28,7 @@ from isocompute_sdk.ingest.mapping import (
 )
 from isocompute_sdk.ingest.paths import as_paths
 from isocompute_sdk.ingest.reader import Collection, collect
+from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.columns import BATCH, DEFAULT_EVAL_SET, N_AND_BP, PLACEHOLDERS, Options
@@ -334,10 +335,10 @@ def _question(mapping: RunMap) -> str:
     fields = list(dict.fromkeys(question.field for question in asked))
     runs = list(dict.fromkeys(run for question in asked for run in question.runs))
     if fields == [NAMES]:
-        return (
-            f"are the n and B_p marked ? right? They come only from the names of {listed(runs, 3)}. Answer in the file "
-            "that the next command writes."
-        )
+        guessed = [_FIELDS[size] for size in N_AND_BP if any(mapping.runs[run].guessed(size) for run in runs)]
+        be, come = ("is", "It comes") if len(guessed) == 1 else ("are", "They come")
+        said = f"{come} only from the {'name' if len(runs) == 1 else 'names'} of {listed(runs, 3)}."
+        return f"{be} the {joined(guessed)} marked ? right? {said} Answer in the file that the next command writes."
     nouns = [_FIELDS.get(one, one) for one in fields]
     about = f"what {'is' if len(nouns) == 1 else 'are'} {joined(nouns)} of {listed(runs, 3)}?"
     answer = f"{about} Answer in the file that the next command writes"
@@ -367,9 +368,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
     sizes = (or_unknown(entry.group_size) + n_mark, or_unknown(entry.problems_per_batch) + bp_mark)
     open_ = f"not known: {'; '.join(_FIELDS.get(one, one) for one in asked)}"
     if {"group_size", "problems_per_batch", BATCH.name, "step_unit", "metrics"} & {*asked}:
-        notes = [(note.message, _ADVICE.get(note.code, "see docs/notes.md")) for note in log.notes]
         asked_about = RunFinding(name, source, *sizes, attempts=attempts)
-        return asked_about.saying((open_, "answer it in the proposed mapping"), *notes)
+        return asked_about.saying((open_, "answer it in the proposed mapping"), *map(_advised, log.notes))
     try:
         # Each run on its own: what the others lack is no reason not to look at this one.
         options, certain = mapping.reading(name), replace(run, config=None)
@@ -412,12 +412,14 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
     ).saying(*_looks(runs, metric, len(trained)))
 
 
+def _advised(note: Note) -> tuple[str, str]:
+    """A note under its run, without the run's name, and what to do about it."""
+    about = f"run {note.data.get('run_id')!r}: "
+    return note.message.removeprefix(about), _ADVICE.get(note.code, "see docs/notes.md")
+
+
 def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = [
-        (note.message, _ADVICE.get(note.code, "see docs/notes.md"))
-        for note in runs.notes
-        if note.severity != "info" or note.code in _ADVICE
-    ]
+    found = [_advised(note) for note in runs.notes if note.severity != "info" or note.code in _ADVICE]
     measures = [name for name in runs.metrics if name != metric and rank(name, DEFAULT_EVAL_SET) is None]
     if unread := unknown(measures):
         advice = (

@@ -81,15 +81,18 @@ class NextRun(Sized):
 
     def describe(self, unit: str) -> str:
         """Configuration, length, cost and reason on one line."""
-        what = self.sizes
-        if self.continues is not None:
-            what = f"continue {self.continues} to M = {self.update_steps:,}"
-        elif self.seed:
-            what += f", seed {self.seed}"
+        what = self.named
         if unit != "rollouts" or self.continues is not None:
             what += f" ({self.rollouts:,} rollouts)"
         gain = f", expected to save {self.gain}" if self.gain else ""
         return f"{what}: {amount_text(self.cost, unit)}, {self.share:.1%} of the budget{gain}; settles {self.settles}"
+
+    @property
+    def named(self) -> str:
+        """Its sizes, or the run that it continues and to what length."""
+        if self.continues is not None:
+            return f"continue {self.continues} to M = {self.update_steps:,}"
+        return self.sizes + (f", seed {self.seed}" if self.seed else "")
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,11 @@ class NextRuns(Saved):
     def summary(self) -> str:
         """The reason, one line for each run, and the notes."""
         nothing = "" if self.runs else "Run nothing first: "
-        lines = [nothing + self.reason, *(f"  {run.describe(self.unit)}" for run in self.runs)]
+        # What one run costs and saves, the reason has said.
+        runs = [run.describe(self.unit) for run in self.runs]
+        if len(self.runs) == 1:
+            runs = [f"{run.named}; settles {run.settles}" for run in self.runs]
+        lines = [nothing + self.reason, *(f"  {run}" for run in runs)]
         return "\n".join(lines + [note.line for note in self.notes])
 
 
@@ -299,8 +306,8 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
         problems_per_batch_now=question.plan[1],
         regret_now=regret,
         saving=float(min(total, regret)),
-        reason=f"{now}. Run {named(runs)} first: {amount_text(cost, budget.unit)}, {cost / budget.amount:.1%} of "
-        f"the budget, expected to save {small(total)} net of its cost",
+        reason=f"{now}. Run {named(runs, question.plan[1])} first: {amount_text(cost, budget.unit)}, "
+        f"{cost / budget.amount:.1%} of the budget, {worth(total)} net of its cost",
     )
 
 
@@ -409,10 +416,20 @@ def advised(trial: Trial, pricing: Pricing, saves: float, settles: str) -> NextR
     )
 
 
-def named(runs: Sequence[NextRun]) -> str:
-    """Group sizes and lengths in one phrase."""
-    by_length: dict[int, list[str]] = {}
+def worth(saving: float) -> str:
+    """What runs are expected to save together, in words; why a pilot comes first though that is almost nothing."""
+    if saving >= 0.0005:
+        return f"expected to save {saving:.3f}"
+    return "expected to save < 0.001, since by the prior n hardly matters: they show whether it does"
+
+
+def named(runs: Sequence[NextRun], problems: int) -> str:
+    """Group sizes and lengths in one phrase, with B_p where that is not the plan's."""
+    by_length: dict[tuple[int, int], list[str]] = {}
     for run in runs:
-        by_length.setdefault(run.rollouts, []).append(str(run.group_size))
-    parts = [f"n = {' and '.join(sizes)} to {short(length)} rollouts" for length, sizes in by_length.items()]
+        by_length.setdefault((run.rollouts, run.problems_per_batch), []).append(str(run.group_size))
+    parts = [
+        f"n = {' and '.join(sizes)}{'' if bp == problems else f', B_p = {bp},'} to {short(length)} rollouts"
+        for (length, bp), sizes in by_length.items()
+    ]
     return ", ".join(parts)

@@ -13,7 +13,7 @@ from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.arrays import NotNegative
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, OF_THE_RECIPE, RATE, STEP
 from isocompute_sdk.fitting.surface.surface import NEVER, UNIT_SHAPES, Declines, Layout, Surface
-from isocompute_sdk.phrases import counted, small
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.planning.next_runs import (
     MAX_SIZE,
     MIN_STEPS,
@@ -24,6 +24,7 @@ from isocompute_sdk.planning.next_runs import (
     Share,
     advised,
     named,
+    worth,
 )
 from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial
@@ -210,14 +211,14 @@ def design_pilot(
         first = sets[share]
     saving = min(max(saved.get(share, 0.0), 0.0), regret) if first else 0.0
     law, now = ("the prior of curves says", int(choices.group_size_J[outlook.now])) if now is None else (LAWS, now)
-    advice = _first_round(pricing, first, float(share), (now, bp), law, float(regret), float(saving))
+    advice = _first_round(pricing, first, (now, bp), law, float(regret), float(saving))
     return PilotDesign(advice, float(share), table)
 
 
 def _first_round(
-    pricing: Pricing, first: Sequence[Trial], share: float, now: tuple[int, int], law: str, regret: float, saving: float
+    pricing: Pricing, first: Sequence[Trial], now: tuple[int, int], law: str, regret: float, saving: float
 ) -> NextRuns:
-    """The runs of a pilot of this share of the budget, none of them where none is worth it."""
+    """The runs of a pilot, none of them where none is worth it."""
     unit, amount = pricing.budget.unit, float(pricing.budget.amount)
     settles = [f"where the curve of n = {t.group_size} lies; useful only with the others" for t in first]
     # None saves anything alone.
@@ -227,12 +228,9 @@ def _first_round(
     reason = f"no runs yet: {law} n = {now[0]}{beyond}; any n is expected to lose at least {regret:.3f} of reward"
     if runs:
         cost = sum(run.cost for run in runs)
-        saves = "; not expected to pay for itself: it shows whether the recipe learns at all"
-        if saving:
-            saves = f"; together expected to save {small(saving)} if the recipe learns at all"
         reason += (
-            f". Pilot with {share * pricing.available / amount:.0%} of the budget; run {named(runs)} first "
-            f"({amount_text(cost, unit)}, {cost / amount:.1%} of the budget{saves}), fit, and ask again"
+            f". Run {named(runs, now[1])} first, fit, and ask again: together {amount_text(cost, unit)}, "
+            f"{cost / amount:.1%} of the budget, {worth(saving)}"
         )
     else:
         reason += f"; of the pilots that could be run, {NONE_WORTH_IT}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
@@ -21,7 +20,7 @@ from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
 from isocompute_sdk.phrases import chance_text, counted, joined, multiple, small
 from isocompute_sdk.planning.inheritance import RECIPE_FIELDS, Setting, assumed, shown
-from isocompute_sdk.planning.next_runs import NextRun, NextRuns
+from isocompute_sdk.planning.next_runs import NextRun, NextRuns, worth
 from isocompute_sdk.planning.plan_parts import Alternative, Approval, Gain, Odds, Stopping, Unlimited, Verdict
 from isocompute_sdk.planning.pricing import Pricing, amount_text, bare, evaluated, part_of
 from isocompute_sdk.specs import Budget, Evaluation, Hardware, Recipe, Throughput
@@ -400,10 +399,6 @@ CAPS = ("max_rollouts_per_batch", "divisible_by", "throughput")
 """Those of them that keep a batch from being larger."""
 
 
-IN_PYTHON = re.compile(r" \(\w+=\)")
-"""Python's form of a flag, behind it in the texts of `answer`; commands leave it out."""
-
-
 def answer(plan: Plan) -> list[tuple[str, str]]:
     """What decides, as (label, text): verdict, n, B_p and M, cost, reward, what else was close.
 
@@ -429,7 +424,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
         ("rollouts", f"{plan.rollouts:,} = {n} x {problems} x {steps:,}; {plan.rollouts_per_batch:,} per batch"),
         *([("batch capped by", "; ".join(cap))] if cap else []),
         *(
-            [("your limits", "{}: {} against {}".format(*limits(plan, plan.unlimited)))]
+            [("your limits", "{}: {}; without: {}".format(*limits(plan, plan.unlimited)))]
             if plan.unlimited is not None
             else []
         ),
@@ -450,6 +445,8 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
 def limits(plan: Plan, without: Unlimited) -> tuple[str, str, str]:
     """The limits that were asked for, what they cost by the rewards as shown, and the plan without them."""
     free = without.plan
+    if free.sizes == plan.sizes:
+        return joined(without.asked), "costs nothing", "the same plan"
     if free.predicted_reward is None or plan.predicted_reward is None:
         return joined(without.asked), "cost not predicted", free.sizes
     lost = round(round(free.predicted_reward, 3) - round(plan.predicted_reward, 3), 3)
@@ -469,8 +466,8 @@ def _asked(plan: Plan) -> list[tuple[str, str]]:
         runs = [run.describe(first.unit) for run in first.runs]
         found += [("run first", text) for text in runs or ["no pilot run is worth its cost"]]
         if len(runs) > 1 and first.saving:
-            saved = f"{first.share:.1%} of the budget, expected to save {small(first.saving)}"
-            found.append(("together", f"{amount_text(first.cost, first.unit)}, {saved}"))
+            cost = amount_text(first.cost, first.unit)
+            found.append(("together", f"{cost}, {first.share:.1%} of the budget, {worth(first.saving)}"))
     return found
 
 
@@ -506,7 +503,8 @@ def learning_rate(plan: Plan) -> str:
     sources = {row.name: row.source for row in plan.settings}
     whence = sources.get("learning_rate", "assumed")
     if whence == "assumed":
-        remedy = "give that of your runs (--recipe-value learning_rate=RATE (recipe=))"
+        python = "recipe=Recipe(learning_rate_anchor=RATE, learning_rate_rule='constant')"
+        remedy = f"give that of your runs (--recipe-value learning_rate=RATE ({python}))"
         return f"unknown, {plan.learning_rate:.3g} assumed: {remedy}"
     origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
     rule = f"{plan.recipe.learning_rate_rule} rule"

@@ -320,7 +320,7 @@ def budget_for(plans: PlansByBudget, reward: float) -> BudgetFor:
         largest_reward=at_most[0],
         largest_reward_high=high_most,
         has_interval=has_interval,
-        limits="" if without is None else "{}: {} against {}".format(*limits(limited, without)),
+        limits="" if without is None else "{}: {}; without: {}".format(*limits(limited, without)),
         bet=most if high_most >= reward and (best is None or gain >= fits.tolerances.small) else None,
         reached=best if best is not None and best.reward >= min(reward, high_most) else None,
     )

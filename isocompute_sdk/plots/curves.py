@@ -174,9 +174,6 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
         style.line_to(ax, *line, color=colour, label=name, **marks)
         every.append(np.where(begun, values, -np.inf))
         labels.append((float(values[-1]), style.sample(curve.group_size)))
-    if not fits.no_rise:
-        measured = grid <= last * 1.001
-        labels.append(frontier_line(ax, grid[measured], np.max(every, axis=0)[measured]))
     sizes = [curve.group_size for curve in curves]
     marked = plan.group_size if plan is not None and at_plan else sizes[int(np.argmax([one[-1] for one in every]))]
     colour, _ = style.look(marked)
@@ -187,7 +184,13 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
         x = grid[grid >= min((c.first_compute for c in curves if c.group_size == marked), default=low) * 0.999]
         _, under, above = fits.predict(x, marked, exact)
         how: dict[str, Any] = {"color": colour, "alpha": 0.16, "linewidth": 0, "zorder": 1}
-        labels.append((float(above[-1]), ax.fill_between(x, under, above, label=f"80 % of\nn = {marked}", **how)))
+        how["label"] = f"80 % interval,\nn = {marked}"
+        labels.append((float(above[-1]), ax.fill_between(x, under, above, **how)))
+    if not fits.no_rise:
+        measured = grid <= last * 1.001
+        _, line = frontier_line(ax, grid[measured], np.max(every, axis=0)[measured])
+        # Below the names of n, which stand beside the ends of their lines.
+        labels.insert(0, (min(y for y, _ in labels), line))
     style.log_axis(ax, low / 1.1, high * 1.1, axis_name(fits))
     ax.set_ylabel(fits.metric)
     ax.margins(y=0.06)

@@ -479,9 +479,9 @@ def _taken_for(column: str, meant: str) -> Note:
     """That a column whose name does not say what it measures was taken for the training reward, or an evaluation."""
     training = meant == TRAIN_REWARD
     message = f"column {column!r} does not say what it measures and is read as " + (
-        f"the training reward. If it is an evaluation, name it: --rename {column}=avg@4 (rename= in Python)."
+        f"the training reward. If it is an evaluation, name it: --rename {column}=avg@4."
         if training
-        else f"an evaluation, {USUAL_METRIC}. Name it with --metric (metric= in Python); if it is the training reward, "
+        else f"an evaluation, {USUAL_METRIC}. Name it with --metric; if it is the training reward, "
         f"--metric {TRAIN_REWARD}."
     )
     return Note("column-assumed", "warning", message, {"column": column, "as": meant})

@@ -8,6 +8,7 @@ from shlex import quote
 
 from isocompute_sdk.auditing import Audit
 from isocompute_sdk.fitting.fits import Fits
+from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import chance_text, counted
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.pricing import amount_text as amount
@@ -18,6 +19,8 @@ from isocompute_sdk.training.checks import PLACEHOLDER, in_home, is_other_format
 
 OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-group-sizes", "one-seed-per-cell")
 """Codes of notes about fitted curves, which mean nothing where no run rises."""
+STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
+"""Laws in update steps, which only plans with a fixed M and B use."""
 GOING_ON = "whether a run should go on"
 """What the command of `going_on` answers."""
 PROBLEMS = "PROBLEMS.jsonl"
@@ -25,6 +28,12 @@ PROBLEMS = "PROBLEMS.jsonl"
 DATA = (".jsonl", ".ndjson", ".json")
 """Suffixes of files of problems that scripts read."""
 chance = chance_text
+
+
+def about_unused_law(note: Note, fits: Fits | None) -> bool:
+    """Whether a note is about a law in steps, or about any law of a surface, which answers without one."""
+    law = note.data.get("law")
+    return law in STEP_LAWS or (law is not None and fits is not None and fits.surface is not None)
 
 
 def days(hours: float) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from isocompute_sdk.errors import BackendError, RecordError
-from isocompute_sdk.ingest.formats.configuration import SavedConfig
+from isocompute_sdk.ingest.formats.configuration import Said, SavedConfig
 from isocompute_sdk.ingest.stores.saved_config import document, flat, read_config, settings_in, translate
 from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.specs import RunSpec
@@ -104,10 +104,18 @@ def settings_of(backend: object, name: str, run: RunSpec) -> tuple[Setting, ...]
     return _writer(backend, name).settings(run)
 
 
-def overrides(settings: Iterable[Setting]) -> str:
-    """The settings of the plan as lines to append to a command, quoted for bash."""
-    lines = [" ".join(sh(word) for word in one.words) for one in settings if one.of_plan]
-    return " \\\n  ".join(lines)
+def overrides(settings: Iterable[Setting], *, python: bool = False) -> str:
+    """The settings of the plan as lines to append to a command, quoted for bash; in Python, as arguments of a call."""
+    ours = [one for one in settings if one.of_plan]
+    if python:
+        return "\n  ".join(f"{one.name}={one.value!r}," for one in ours)
+    return " \\\n  ".join(" ".join(sh(word) for word in one.words) for one in ours)
+
+
+def decided(settings: Iterable[Setting]) -> Mapping[str, Said]:
+    """What the settings of the plan decide, under our names."""
+    config = translate(Path(), {one.name: one.value for one in settings if one.of_plan})
+    return {} if config is None else config.fields
 
 
 def against(backend: object, name: str, run: RunSpec, script: Path) -> Comparison:

@@ -134,7 +134,7 @@ def follow_logs(watcher: Watcher, *, json: bool) -> None:
                 print(f"{watched}: {ends}", file=sys.stderr, flush=True)
                 told = True
             time.sleep(watcher.interval)
-        print(f"no log has grown for {duration(quiet)}: the runs have ended or hang. Stopped watching", file=sys.stderr)
+        print(f"no log has grown for {duration(quiet)}: the runs have ended or hung. Stopped watching", file=sys.stderr)
         _close(watcher, json=json)
     except KeyboardInterrupt:
         print("stopped; past alerts are remembered", file=sys.stderr)

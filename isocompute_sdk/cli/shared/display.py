@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _COLOURS = {"refuse": "bold red", "warning": "yellow", "info": "cyan"}
 NOTE_LINES = 4
 """Lines for the notes of a plan unless more are asked for. A note is shown whole or not at all; the first always is."""
-STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 
 
 def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) -> None:
@@ -46,11 +45,11 @@ def print_fits(fits: Fits, *, verbose: bool = False, with_notes: bool = True) ->
 
 def _shown(note: Note, fits: Fits, *, verbose: bool) -> bool:
     """Whether a note is printed: without a rise none about laws and plateaus, otherwise none about unused laws."""
-    from isocompute_sdk.reporting.wording import OF_CURVES
+    from isocompute_sdk.reporting.wording import OF_CURVES, about_unused_law
 
     if fits.no_rise:
         return note not in fits.no_rise and (verbose or note.code not in OF_CURVES)
-    return verbose or not _about_unused(note, fits)
+    return verbose or not about_unused_law(note, fits)
 
 
 def _print_runs(fits: Fits) -> None:
@@ -68,6 +67,8 @@ def _print_runs(fits: Fits) -> None:
 def _print_answer(fits: Fits, *, verbose: bool) -> None:
     """Passport, laws, hand-overs and curves."""
     from rich.table import Table
+
+    from isocompute_sdk.reporting.wording import STEP_LAWS
 
     console = terminal()
     for line in () if fits.passport is None else fits.passport.lines():
@@ -133,8 +134,9 @@ def print_plan(
         plan_file: file that the plan was saved to; None if it was not.
         saved: all files that were written.
     """
+    from isocompute_sdk.errors import IN_PYTHON
     from isocompute_sdk.notes import unique
-    from isocompute_sdk.planning.plan import IN_PYTHON, answer, details
+    from isocompute_sdk.planning.plan import answer, details
 
     console = terminal()
     first, rows = plan.next_runs, [(label, IN_PYTHON.sub("", text)) for label, text in answer(plan)]
@@ -142,7 +144,7 @@ def print_plan(
         rows += [("comparison", comparison.verdict), *(comparison.details() if verbose else [])]
         plan = replace(plan, notes=unique([*plan.notes, *comparison.notes]))
     if not verbose:
-        short = iter(() if first is None else [_briefly(run, first.unit) for run in first.runs])
+        short = iter(() if first is None else [briefly(run, plan, first.unit) for run in first.runs])
         rows = [(label, next(short, text) if label == "run first" else text) for label, text in rows]
         width = max(console.width - max(len(label) for label, _ in rows) - 2, 30)
         rows = [(label, _whole_items(text, width) if label == "assumed" else text) for label, text in rows]
@@ -180,20 +182,15 @@ def _print_rows(rows: Sequence[tuple[str, str]]) -> None:
     terminal().print(table)
 
 
-def _briefly(run: NextRun, unit: str) -> str:
-    """A run to make first, its cost and what it saves on one line."""
+def briefly(run: NextRun, plan: Plan, unit: str) -> str:
+    """A run to make first, its cost and what it saves on one line; its B_p where that is not the plan's."""
     from isocompute_sdk.planning.pricing import amount_text
 
-    what = f"n = {run.group_size}, M = {run.update_steps:,}" + (f", seed {run.seed}" if run.seed else "")
+    problems = "" if run.problems_per_batch == plan.problems_per_batch else f", B_p = {run.problems_per_batch}"
+    what = f"n = {run.group_size}{problems}, M = {run.update_steps:,}" + (f", seed {run.seed}" if run.seed else "")
     if run.continues:
-        what = f"continue {run.continues} (n = {run.group_size}) to M = {run.update_steps:,}"
+        what = f"continue {run.continues} (n = {run.group_size}{problems}) to M = {run.update_steps:,}"
     return f"{what}: {amount_text(run.cost, unit)}" + (f", saves {run.gain}" if run.gain else "")
-
-
-def _about_unused(note: Note, fits: Fits | None) -> bool:
-    """Whether a note is about a law in steps, which only plans with a fixed M and B use, or about any of a surface."""
-    law = note.data.get("law")
-    return law in STEP_LAWS or (law is not None and fits is not None and fits.surface is not None)
 
 
 def _notes(plan: Plan) -> Sequence[Note]:
@@ -214,10 +211,11 @@ def print_first_notes(plan: Plan, room: int = NOTE_LINES, *, alone: bool = False
 
     from isocompute_sdk.health.findings import FALLS
     from isocompute_sdk.notes import by_severity
+    from isocompute_sdk.reporting.wording import about_unused_law
 
     console = terminal()
     notes = _notes(plan)
-    relevant = [note for note in notes if "update_steps" in plan.binding or not _about_unused(note, plan.fits)]
+    relevant = [note for note in notes if "update_steps" in plan.binding or not about_unused_law(note, plan.fits)]
     of_fits = () if plan.fits is None else plan.fits.notes
     grave, doubts = (
         {
@@ -238,7 +236,9 @@ def print_first_notes(plan: Plan, room: int = NOTE_LINES, *, alone: bool = False
     ordered = [note for note in by_severity(relevant) if not alone or note.severity != "info"]
     for note in ordered:
         lines = textwrap.wrap(
-            f"{note.code}: {filled(note.message, sys.argv[1:])}", width=max(console.width - len(note.severity) - 2, 20)
+            f"{note.code}: {filled(note.message, sys.argv[1:])}",
+            width=max(console.width - len(note.severity) - 2, 20),
+            break_on_hyphens=False,
         )
         used += len(lines)
         if shown and used > room:
@@ -292,7 +292,8 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         how = "let the campaign go on, which makes such runs first"
         return [*lines, f"or {how}: {typed.campaign.removeprefix('next: ')}"]
     anyway = typed.campaign.removeprefix("next: ") or train
-    return [*lines, f"{'or' if first else 'to'} run this plan anyway: {anyway}"]
+    what = "save" if anyway == train and saved is None else "run"
+    return [*lines, f"{'or' if first else 'to'} {what} this plan anyway: {anyway}"]
 
 
 def going_on(lead: str, plan: Plan, typed: Typed) -> list[str]:

@@ -46,8 +46,8 @@ Sweeps = Annotated[Path | None, option("Folder of sweeps with provenance to add 
 Pool = Annotated[
     list[str] | None,
     option(
-        "Context field that may differ between runs; unstated: missing values are as in the others; eval_set: sets of "
-        "other names hold the same problems; repeatable.",
+        "Context field that may differ between runs; unstated: missing values count as those of the other runs; "
+        "eval_set: sets with other names hold the same problems. Repeatable.",
         None,
         "--pool",
     ),

@@ -70,7 +70,7 @@ class SpeedOptions:
     ] = None
     step_overhead_seconds: Annotated[
         float | None,
-        opt.quantity("--step-overhead-seconds", "Further seconds per step; 0 by default.", _UNITS, least=0),
+        opt.quantity("--step-overhead-seconds", "Fixed seconds per step; 0 by default.", _UNITS, least=0),
     ] = None
     rollouts_per_second: Annotated[
         float | None, opt.quantity("--rollouts-per-second", "Rollouts per second, sampling and training.", _UNITS)
@@ -78,7 +78,7 @@ class SpeedOptions:
     tokens_per_rollout: Annotated[
         float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout, at the start.", _UNITS)
     ] = None
-    usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price.", _UNITS)] = None
+    usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price in dollars.", _UNITS)] = None
     gpu_exponent: Annotated[float | None, opt.option("Speed grows as GPUs to this power; 1 is ideal.", _UNITS)] = None
     throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
     deadline: Annotated[
@@ -238,7 +238,7 @@ class BudgetOptions(SpeedOptions):
         mine = BudgetOptions(**{one.name: getattr(self, one.name) for one in fields(BudgetOptions)})
         if others := [option for option in opt.changed_options(mine) if option != "--budget"]:
             named = file if folder is None or file is not None else folder / STUDY
-            return f"isocompute run does not know {joined(others)}: change the study first, {quote(str(named))}"
+            return f"isocompute run does not take {joined(others)}: change the study first, {quote(str(named))}"
         other = "" if self.budget is None or self.amount() == study.budget else self.budget
         return f"next: {to_go_on(folder, file, other)}"
 

@@ -36,7 +36,7 @@ class ProbeOptions:
     ] = None
     gpus: Annotated[int | None, opt.count("--gpus", "GPUs per run; the study's by default.", _PANEL)] = None
     usd_per_gpu_hour: Annotated[
-        float | None, opt.quantity("--usd-per-gpu-hour", "Price to save with the speed.", _PANEL)
+        float | None, opt.quantity("--usd-per-gpu-hour", "Dollars per GPU-hour, saved with the speed.", _PANEL)
     ] = None
     output: Annotated[Path, opt.option("File for the throughput (YAML).", _PANEL, "--output", "-o")] = DEFAULT_FILE
 

@@ -35,28 +35,35 @@ def by_budget(material: Material) -> Section:
     """What each budget buys, and the plan of every budget to be picked with a slider."""
     plan, ladder = material.plan, () if material.flat else material.ladder
     if material.flat:
-        text = "No run rises beyond noise, so nothing is predicted for other budgets."
+        text = "No run's reward rises beyond noise, so nothing is predicted for other budgets."
         return Section("budget", "The plan for every budget", (Missing(text),))
     if plan is None or not ladder:
         text = (
             "There is no plan." if plan is None else "Only one budget is shown: this page was made without a planner."
         )
         return Section("budget", "The plan for every budget", (Missing(text, material.with_runs),))
-    drawn = [picture("size-budget", plots.allocation(plan, plans=ladder, ax=panel()))]
+    one_n = plan.fits is not None and plan.fits.only_size
+    drawn = [] if one_n else [picture("size-budget", plots.allocation(plan, plans=ladder, ax=panel()))]
     rewards = all(one.predicted_reward is not None for one in ladder)
     if rewards:
         drawn.insert(0, picture("reward-cost", plots.reward_by_budget(plan, ladder, ax=panel())))
-    blocks: list[Block] = [Grid(tuple(drawn))]
+    blocks: list[Block] = [Grid(tuple(drawn))] if drawn else []
     if rewards:
         blocks.append(_marginal_table(plan, ladder))
     else:
         blocks.append(Missing("No reward is predicted here: that needs runs of this model.", material.with_runs))
-    positions = tuple((say.amount(one.budget.amount, plan.budget.unit), numbers(one)) for one in ladder)
+    values = [numbers(one) for one in ladder]
+    known = [i for i in range(len(LABELS)) if any(row[i] for row in values)]
+    labels = tuple(LABELS[i] for i in known)
+    positions = tuple(
+        (say.amount(one.budget.amount, plan.budget.unit), tuple(row[i] for i in known))
+        for one, row in zip(ladder, values, strict=True)
+    )
     start = next(i for i, one in enumerate(ladder) if one.budget.amount == plan.budget.amount)
     text = f"Move the slider: {len(positions)} budgets, each planned like the one above."
     if material.comparison is not None:
         text = f"All of this was predicted before the plan was trained. {text}"
-    blocks += [Paragraph(text, quiet=True), Slider(LABELS, positions, start), *_command(material, plan)]
+    blocks += [Paragraph(text, quiet=True), Slider(labels, positions, start), *_command(material, plan)]
     return Section("budget", "The plan for every budget", tuple(blocks))
 
 

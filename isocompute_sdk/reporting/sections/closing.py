@@ -52,8 +52,8 @@ def launch_script(material: Material) -> Section:
         text = f"No script: {lacks}. {assumed}To write one anyway:"
         return Section(name, title, (Missing(text, f"{command} --backend {backend}{model_option(plan.model)}"),))
     told = Paragraph(
-        f"{assumed}Start it with bash in the folder of the files that it names. For another framework (verl, trl or "
-        "torch):",
+        f"{assumed}Start it with bash, in the folder that holds the files it names. For another framework (verl, trl "
+        "or torch):",
         quiet=True,
         command=f"{command}{model_option(plan.model)} --backend verl",
     )

@@ -43,7 +43,7 @@ def why(material: Material) -> Section:
         blocks.append(_every_n(material, plan))
     if not blocks:
         if fits is None and (material.runs is not None or material.study is not None):
-            blocks.append(Missing("There are no reward curves here: these runs are not fitted."))
+            blocks.append(Missing("There are no reward curves here: these runs were not fitted."))
         else:
             text = "There are no reward curves here: published laws have none, and a saved audit keeps none."
             blocks.append(Missing(text, material.with_runs))
@@ -119,7 +119,7 @@ def how_sure(material: Material) -> Section:
     blocks: list[Block] = [Paragraph("All of this was known before the plan was trained.", quiet=True)] * trained
     blocks += [] if plan is None or material.flat or trained else _first(plan)
     if material.flat:
-        blocks.append(Missing("No run rises beyond noise, so there is no prediction to test."))
+        blocks.append(Missing("No run's reward rises beyond noise, so there is no prediction to test."))
     elif fits is None or known is None:
         # An audit says itself what it tested.
         blocks += [Missing("None of this was tested on your own runs.", material.with_runs)] * (audit is None)
@@ -134,6 +134,8 @@ def how_sure(material: Material) -> Section:
     notes = [*(() if fits is None else fits.notes)] if plan is None or material.flat else [*plan.notes]
     if material.flat:
         notes = [note for note in notes if note.code not in say.OF_CURVES]
+    if plan is None or "update_steps" not in plan.binding:
+        notes = [note for note in notes if not say.about_unused_law(note, fits)]
     if audit is not None:
         notes += [*audit.notes, *(note for group in audit.groups for note in group.notes)]
     if notes:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.campaigns.overview import in_the_way, to_go_on
-from isocompute_sdk.errors import IsoComputeError
+from isocompute_sdk.errors import IN_PYTHON, IsoComputeError
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
 from isocompute_sdk.health.findings import FALLS, FELL, falls_in
 from isocompute_sdk.phrases import counted, duration, joined, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
-from isocompute_sdk.planning.plan import IN_PYTHON, assumed_values, best_sizes, limits, problem_sets, taken_over, to_pay
+from isocompute_sdk.planning.plan import assumed_values, best_sizes, limits, problem_sets, taken_over, to_pay
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import bare, evaluated, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
@@ -98,12 +98,10 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         )
     if material.asked.compare is None and plan.gain is not None:
         text, best = "This page compares with the best run so far", plan.gain.best
-        problems = best.problems_per_batch or plan.problems_per_batch
-        if (best.group_size, problems) == (plan.group_size, plan.problems_per_batch):
-            more.append(Paragraph(f"{text}, which has the n and B_p of the plan."))
-        else:
-            option = f"--against n={best.group_size},bp={problems}"
-            more.append(Missing(f"{text}. To compare with what you run today:", material.again(option)))
+        if (best.group_size, best.problems_per_batch) == (plan.group_size, plan.problems_per_batch):
+            text += ", which has the n and B_p of the plan"
+        text += ". To compare with what you run today, with your n and B_p:"
+        more.append(Missing(text, material.again("--against n=N,bp=BP")))
     tone = "neutral" if approval is None else TONES[approval.kind]
     decision, command = ("", "") if approval is None else _decision(material, plan, approval)
     sentence = f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}."
@@ -111,13 +109,13 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     first = plan.next_runs
     if approval is not None and approval.kind == "do-not" and first is not None and first.runs:
         runs, them = ("these runs", "them") if first.runs[1:] else ("this run", "it")
-        sentence = f"Run first {named(first.runs)}. Then plan again with {them}."
+        sentence = f"Run first {named(first.runs, plan.problems_per_batch)}. Then plan again with {them}."
         facts = [
             Fact(f"Cost of {runs}", say.amount(first.cost, first.unit), f"{100 * first.share:.1f} % of the budget"),
             Fact(
                 f"The plan without {them}",
                 f"n = {plan.group_size}",
-                f"B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}; the rest is about that plan",
+                f"B_p = {plan.problems_per_batch}, M = {plan.update_steps:,}; everything below is about that plan",
             ),
             *facts,
         ]
@@ -238,7 +236,7 @@ def _going_on(material: Material) -> list[Block]:
         if material.comparison is not None:
             text += ". The run of its plan has ended, and its next start fits it with the others"
         elif (plan := material.plan) is not None and stop is None and not (plan.fits is not None and plan.fits.no_rise):
-            text += ". It will spend its whole budget, whatever is approved here, and stop at no check"
+            text += ". It will spend its whole budget, whatever is approved here, and does not stop at a check"
         if campaign.controller is None:
             other, how = material.asked.budget, "to go on"
             if other is not None and other.replace(spent=None) != budget:
@@ -314,9 +312,9 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         other, costs = "up to the check: ", plan.costs_after(plan.approval.step)
     part, costs = ({name: _rest(plan, one) * cost for name, cost in one.items()} for one in (part, costs))
     beside = {name: f"{other}{say.amount(cost, name)}; " if other else "" for name, cost in costs.items()}
-    facts = [
-        Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {beside[unit]}{share}".removesuffix("; "))
-    ]
+    # Of the whole plan the share says what it costs.
+    paid = f"{other}{share}" if until and share else f"{beside[unit]}{share}".removesuffix("; ")
+    facts = [Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {paid}".removesuffix("; "))]
     if plan.wall_hours is None:
         return [*facts, Fact("Time and dollars", UNKNOWN, _untimed(material, plan))]
     timed = plan.throughput

@@ -161,12 +161,14 @@ def _costs(material: Material, table: RunSet) -> tuple[Block, ...]:
         text += f", {whole.evaluation_rollouts:,.0f} in evaluations; {whole.hours * 60:,.1f} minutes of wall-clock time"
         text += f" ({whole.lost_hours * 60:,.1f} of them lost or idle)"
     if seconds:
-        of = "" if len(seconds) == len(infos) else f" of {counted(len(seconds), 'run')} that say their GPUs"
+        of = "" if len(seconds) == len(infos) else f" of {counted(len(seconds), 'run')} that state their GPUs"
         text += f"; {sum(seconds.values()) / 3600:,.1f} GPU-hours{of}"
     if material.plan is not None and not material.flat and material.comparison is None and total:
         text += f". The plan takes {_against_all(two_digits(material.plan.rollouts / total))}"
     caption, marked = f"The first {len(rows)} of {len(infos)}" if len(infos) > len(rows) else f"All {len(infos)}", None
-    if best:
+    if len(infos) == 1:
+        caption = "1 run"
+    elif best:
         marked = max(range(len(infos)), key=lambda i: best.get(infos[i].run_id, -math.inf))
         run = infos[marked].run_id
         caption += f", by n; the highest evaluation is that of {run}: {say.reward(best[run])}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.legend import Legend
 from isocompute_sdk import Audit, RecordError, RunSet, audit, fit
 from isocompute_sdk.auditing import GroupAudit
 from isocompute_sdk.errors import FitError, IsoComputeError
+from isocompute_sdk.fitting.surface.answers import Estimate
 from isocompute_sdk.plots import plot_group
 from tests.parameters import few
 from tests.unit.sweeps import codes, recorded
@@ -75,6 +77,16 @@ def test_each_run_is_held_against_the_best_n_and_priced(found: Audit) -> None:
     assert verdict.kind in ("clear", "likely")
     assert 0.99 * END <= at <= END
     assert {one.group_size for one in only(found).sizes} == {8, 16, 32, 64}
+
+
+def test_shares_far_above_the_whole_are_multiples_and_names_are_not_broken(found: Audit) -> None:
+    run = next(run for run in only(found).runs if run.equal_reward is not None and run.compared)
+    equal = Estimate(*(share * run.rollouts for share in (0.49, 0.33, 21.1)))
+    assert "49% (33% to 21x)" in replace(run, equal_reward=equal).row()
+    named = [replace(run, run_id="Qwen2.5-1.5B-Instruct-GSM8K-512-16-16-Run6", fault="collapse")]
+    group = replace(only(found), runs=tuple(named))
+    said = replace(found, groups=(group,)).summary(60).splitlines()
+    assert all(named[0].run_id in line for line in said if "Run6" in line)
 
 
 def test_a_saved_audit_loads_with_everything_but_the_fits(found: Audit, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -206,7 +207,7 @@ def test_a_script_of_ours_says_what_its_plan_says(isocompute: Command, backend: 
     asked = ("launch", "plan.json", "--backend", backend, "--model", "some/model", "--gpus", "8")
     ok(isocompute(*asked, "--script", "ours.sh"))
     shown = ok(isocompute(*asked, "--against", "ours.sh")).stdout.splitlines()
-    assert not [line for line in shown if line.startswith("!") or "no such file" in line]
+    assert not [line for line in shown if line.startswith("!") or "no such file" in line or "--overrides" in line]
 
 
 @pytest.mark.parametrize(
@@ -245,3 +246,19 @@ def test_an_assumed_learning_rate_gives_way_to_that_of_a_script(isocompute: Comm
     shown = ok(isocompute(*asked[:-1], "--against", "my.sh")).stdout
     (kept,) = [line for line in shown.splitlines() if "learning_rate = 3e-06" in line]
     assert "max_tokens = 2,048" in kept
+    # A release with other names for the flags.
+    (tmp_path / "my.sh").write_text("python3 -m openrlhf --n_samples_per_prompt 4 --actor_learning_rate 3e-6\n")
+    asked = ("launch", "plan.json", "--backend", "openrlhf", "--overrides", "--against", "my.sh")
+    for more, printed in (((), False), (given, True)):
+        shown = ok(isocompute(*asked, *more)).stdout
+        assert ("--actor.adam.lr" in shown) is printed
+        assert ("learning_rate = 3e-06" in shown.partition("marked")[2]) is not printed
+
+
+@pytest.mark.usefixtures("plan")
+def test_settings_for_a_python_file_are_arguments_of_its_call(isocompute: Command, tmp_path: Path) -> None:
+    (tmp_path / "my.py").write_text("from trl import GRPOConfig\nargs = GRPOConfig(num_generations=2)\n")
+    shown = ok(isocompute("launch", "plan.json", "--backend", "trl", "--against", "my.py", "--overrides")).stdout
+    given = ast.parse(f"dict(\n{shown[shown.index('num_generations=') :]})", mode="eval").body
+    assert isinstance(given, ast.Call)
+    assert {"num_generations", "max_steps", "learning_rate"} <= {one.arg for one in given.keywords}

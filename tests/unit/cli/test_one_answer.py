@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +170,13 @@ def test_runs_that_together_do_not_rise_are_told_so_by_every_command(isocompute:
         said = isocompute(command, "runs.csv", "--budget", "100k").stdout
         assert "problems PROBLEMS.jsonl --label" in said
         assert "allocate runs.csv --budget 100k\n" not in said
+    ok(isocompute("allocate", "runs.csv", "--budget", "100k", "--output", "plan.json"))
+    refused = isocompute("launch", "plan.json", "--model", "x/y")
+    assert refused.returncode == 1
+    assert not (tmp_path / "launch.sh").exists()
+    sizes = re.search("(--change group_size=.*)", refused.stderr)
+    assert sizes is not None
+    ok(isocompute("launch", "plan.json", "--model", "x/y", *re.sub("=[A-Z]+", "=8", sizes[0]).split()))
     (note,) = (note for note in asked(isocompute, "fit")["notes"] if note["code"] == "no-rise-seen")
     assert note["message"] == remark
     reasons = [one["card"]["reason"] for one in asked(isocompute, "forecast")["forecasts"]]

@@ -29,6 +29,7 @@ PASTED = tuple(
         "next: ",
         "next, what a higher reward would cost: ",
         "or run this plan anyway: ",
+        "or save this plan anyway: ",
         "to run this plan anyway: ",
     )
 )

@@ -23,8 +23,10 @@ from isocompute_sdk import (
     published,
     published_prior,
 )
+from isocompute_sdk.cli.shared.display import briefly
 from isocompute_sdk.planning import NextRuns, PilotDesign
-from isocompute_sdk.planning.pricing import FEWEST_EVALUATIONS
+from isocompute_sdk.planning.next_runs import named
+from isocompute_sdk.planning.pricing import FEWEST_EVALUATIONS, amount_text
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, prospects, runs_of
 from tests.parameters import few
 from tests.unit.sweeps import Make, later_and_higher, noisy
@@ -110,6 +112,17 @@ def test_more_slots_never_save_less(planner: Planner, budget: float) -> None:
     savings = [planner.next_runs(budget, slots=slots).saving for slots in (1, 2, 4)]
     assert savings == sorted(savings)
     assert savings[0] >= 0
+
+
+def test_what_one_run_costs_is_said_once_and_its_problems_per_batch_where_the_plan_has_others(planner: Planner) -> None:
+    found = planner.next_runs("3M", slots=1)
+    (run,) = found.runs
+    assert found.summary().count(amount_text(run.cost, "rollouts")) == 1
+    assert "B_p" not in named([run], run.problems_per_batch)
+    assert f"B_p = {run.problems_per_batch}" in named([run], 2 * run.problems_per_batch)
+    for problems in (run.problems_per_batch, 2 * run.problems_per_batch):
+        plan = planner.allocate("3M", problems_per_batch=problems, slots=0)
+        assert ("B_p" in briefly(run, plan, "rollouts")) is (problems != run.problems_per_batch)
 
 
 def test_costs_are_in_the_unit_of_the_budget(planner: Planner) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Fits, FitsSet, Hardware, Note, Plan, Planner, Recipe
+from isocompute_sdk.errors import IN_PYTHON
 from isocompute_sdk.planning.plan import answer
 from tests.unit.sweeps import recorded
 
@@ -246,3 +248,11 @@ def test_a_plateau_is_doubted_only_of_an_n_that_may_be_the_best() -> None:
     unlikely = {one.group_size for one in plan.alternatives if one.odds is not None and one.odds.near_best < 0.05}
     assert unlikely
     assert not unlikely & in_plan
+
+
+def test_an_assumed_learning_rate_says_how_python_gives_another(source: dict[str, Fits]) -> None:
+    text = dict(answer(Planner(source["data"]).allocate("3M")))["learning rate"]
+    (given,) = re.findall(r"\(recipe=(.*)\)\)", text)
+    recipe = eval(given, {"Recipe": Recipe, "RATE": 2e-6})
+    assert Planner(source["data"], recipe=recipe).allocate("3M").learning_rate == 2e-6
+    assert IN_PYTHON.sub("", text).endswith("RATE)")

@@ -89,7 +89,7 @@ def test_what_cannot_be_reached_is_said_plainly(planner: Planner) -> None:
 @pytest.mark.parametrize("reward", [0.5, 0.95])
 def test_the_cost_of_a_reward_names_the_limits_that_raise_it(fits: Fits, reward: float) -> None:
     limited = Planner(fits, Hardware(max_rollouts_per_batch=512)).budget_for(reward)
-    assert {"512", "B_p"} <= set(limited.limits.split())
+    assert "512" in limited.limits.split()
     assert any(limited.limits in line for line in limited.lines())
     assert not Planner(fits).budget_for(reward).limits
 

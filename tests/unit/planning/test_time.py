@@ -273,6 +273,9 @@ def test_the_smallest_batch_is_not_named_beside_limits_that_cost_nothing(fits: F
     assert (lower.predicted_reward or 0) > (plan.predicted_reward or 0) + fits.tolerances.equal
     assert plan.unlimited is not None
     assert plan.unlimited.asked == (f"at most {free.rollouts_per_batch:,} rollouts per batch",)
+    # Without the limit the plan is the same.
+    assert plan.unlimited.plan.sizes == plan.sizes
+    assert plan.sizes not in dict(answer(plan))["your limits"]
 
 
 def test_tokens_have_one_price_with_and_without_seconds_gpus_and_deadline() -> None:

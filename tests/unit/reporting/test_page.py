@@ -22,9 +22,11 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.traces import REWARD
 from isocompute_sdk.health.traces import gather as traces_of
+from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.changes import change_plan
+from isocompute_sdk.planning.pricing import bare
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.reporting import wording
 from isocompute_sdk.reporting.material import Asked, Material, Source, gather
@@ -47,6 +49,7 @@ from isocompute_sdk.reporting.sections import budgets
 from isocompute_sdk.reporting.sections.closing import launch_script
 from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.reporting.sections.runs import runs as runs_section
+from isocompute_sdk.reporting.wording import STEP_LAWS
 from isocompute_sdk.specs import Budget, Data, Study, Sweep, Throughput
 from tests.parameters import few
 
@@ -176,7 +179,7 @@ def test_a_plan_approved_in_part_has_the_price_of_that_part_beside_the_whole(fit
     for label, unit in (("Cost", "rollouts"), ("Time", "wall_hours"), ("Dollars", "usd")):
         one = fact(found, label)
         assert one.value == wording.amount(part.costs[unit], unit)
-        assert wording.amount(plan.costs[unit], unit) in one.detail
+        assert one.detail.count(bare(plan.costs[unit], unit)) == 1
     assert plan.approval is not None
     assert plan.gain is not None
     assert fact(found, "Expected").value == wording.reward(plan.approval.expected)
@@ -197,6 +200,21 @@ def test_a_page_says_what_it_compares_with(material: Material) -> None:
         found = answer(replace(material, asked=asked, plan=replace(plan, gain=replace(plan.gain, best=best))))
         texts = [block.text for block in found.more if isinstance(block, Paragraph | Missing)]
         assert any("compares with the best run so far" in text for text in texts)
+        assert any("--against n=N,bp=BP" in block.command for block in found.more if isinstance(block, Missing))
+
+
+def test_the_page_of_one_n_compares_it_with_nothing(make_runs: Callable[..., RunSet]) -> None:
+    found = page_of(make_runs(levels=[(16, 32)]), Budget(rollouts=1e6))
+    assert "size-budget" not in {one.name for one in pictures(found)}
+    slider = found.slider()
+    assert slider is not None
+    assert all(any(values[i] for _, values in slider.positions) for i in range(len(slider.labels)))
+
+
+def test_the_page_says_nothing_about_laws_that_its_plan_does_not_use(fits: Fits) -> None:
+    notes = tuple(Note("law-at-bound", "warning", "at a bound", {"law": name}) for name in ("group_size", *STEP_LAWS))
+    plan = replace(Planner(fits).allocate("3M"), notes=notes)
+    assert not [block for block in build(gather(plan, Asked())).blocks if isinstance(block, Notes)]
 
 
 def test_a_borrowed_n_is_not_approved(prior_page: Page) -> None:

@@ -60,6 +60,26 @@ def test_what_looks_wrong_comes_with_what_to_do(messy: Path) -> None:
     assert all(len(one.problems) == len(one.advice) for one in found.values())
 
 
+@pytest.mark.parametrize(("given", "asked"), [({}, "n and B_p"), ({"problems_per_batch": 64}, "n")])
+def test_the_question_is_about_the_values_that_only_a_name_says(
+    tmp_path: Path, given: dict[str, int], asked: str
+) -> None:
+    write_events(tmp_path / "n8_bp64", range(1, 31), OPENRLHF)
+    assert f" {asked} marked ?" in (diagnose(tmp_path, set=given).question or "")
+
+
+def test_what_is_so_in_many_runs_is_said_once(isocompute: Command, tmp_path: Path) -> None:
+    for n in (4, 8):
+        (tmp_path / f"n{n}").mkdir()
+        (tmp_path / f"n{n}" / "args.json").write_text(
+            json.dumps({"n_samples_per_prompt": n, "rollout_batch_size": 32, "train_batch_size": 32 * n})
+        )
+        write_events(tmp_path / f"n{n}", range(201, 231), OPENRLHF)
+    said = isocompute("doctor", tmp_path).stdout
+    assert said.count("begins after step 200") == 1
+    assert "1 other run" in said
+
+
 def test_files_that_cannot_be_read_are_lines_too(messy: Path) -> None:
     found = by_name(messy)
     for name in ("broken.parquet", "text.csv", "binary.jsonl"):
