@@ -114,7 +114,7 @@ def without_rise(plan: Plan) -> PlanError | None:
     if plan.fits is None or not plan.fits.no_rise:
         return None
     return PlanError(
-        f"no run's reward rises beyond noise, so nothing is trained for the rest of {plan.whole_budget}",
+        f"no run's reward rises beyond noise, so nothing is trained for the rest of {plan.budget}",
         "Look at the reward and at how hard the problems are for the model (isocompute problems --help); then change "
         "the study and rename it.",
     )

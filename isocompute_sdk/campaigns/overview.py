@@ -346,8 +346,8 @@ def _late(folder: Path, study: Study) -> str:
     planned = taken[-1].planned
     if planned and (folder / PLAN).exists():
         plan = Plan.load(folder / PLAN)
-        own = spending([designed.own.place(designed.spec(taken[-1].named[planned]))]).hours - plan.continued_hours
-        gone = deadline - (plan.budget.deadline_hours or 0.0) + own
+        own = spending([designed.own.place(designed.spec(taken[-1].named[planned]))]).hours
+        gone = deadline - (plan.budget.deadline_hours or 0.0) + own - plan.past.get("wall_hours", 0.0)
     else:
         hours = [spending([designed.own.place(run)]).hours for run in designed.runs(taken)]
         gone = elapsed(hours, designed.slots)

@@ -210,7 +210,7 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
     yield from map(_in_a_line, _not_approved(plan))
     if plan.check:
         yield plan.check
-    if plan.continued:
+    if plan.past:
         yield "the plan continues a run, but this script starts at step 0; isocompute run STUDY continues the run"
     if values := assumed_values(plan):
         yield f"assumed, because neither you nor the runs gave them: {values}; to change: --change NAME=VALUE"

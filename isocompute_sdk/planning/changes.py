@@ -62,6 +62,9 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
         else plan
     )
     pricing = pricing_of(measured, budget, given.get(EVERY))
+    if (n, problems) != (plan.group_size, plan.problems_per_batch):
+        # Only a plan of its sizes goes on with the run.
+        pricing = replace(pricing, past={})
     chosen = _with_steps(plan, given, n, problems, pricing)
     same = _numbers(plan) == _numbers(chosen)
     recipe = _recipe(plan, given, chosen.rollouts_per_batch)
@@ -217,8 +220,8 @@ def pricing_of(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
     evaluation = plan.evaluation
     if every_steps is not None:
         evaluation = evaluation.replace(every_steps=every_steps, count=None)
-        return Pricing(budget, plan.throughput, evaluation, math.inf)
-    return Pricing(budget, plan.throughput, evaluation, min(share, 1.0))
+        return Pricing(budget, plan.throughput, evaluation, math.inf, past=plan.past)
+    return Pricing(budget, plan.throughput, evaluation, min(share, 1.0), past=plan.past)
 
 
 def _without_fits(plan: Plan, chosen: Candidate, pricing: Pricing, recipe: Recipe, given: Iterable[str]) -> Plan:
@@ -237,6 +240,7 @@ def _without_fits(plan: Plan, chosen: Candidate, pricing: Pricing, recipe: Recip
         budget=pricing.budget,
         cost=bill.cost,
         costs=bill.costs,
+        past=pricing.past,
         recipe=recipe,
         settings=tuple(replace(row, plan=planned[row.name]) for row in given_by_hand(plan.settings, given)),
         predicted_reward=plan.predicted_reward if same else None,

@@ -94,10 +94,13 @@ def _choose(basis: Basis, request: Request) -> tuple[Resolved, list[int], Choice
 
 def _smaller(basis: Basis, request: Request, plan: Plan) -> float | None:
     """The largest of a half, a quarter, ... of what a plan costs, rounded up, whose own plan is approved; else None."""
-    half = plan.budget.committed + plan.cost / 2
+    half = plan.budget.committed + plan.to_pay(plan.budget.unit) / 2
     digit = 10.0 ** (math.floor(math.log10(half)) - 3)
     # Four digits that a person may type, and for which the plan is decided.
-    budget = plan.budget.with_amount(float(f"{math.ceil(half / digit) * digit:.4g}"))
+    amount = float(f"{math.ceil(half / digit) * digit:.4g}")
+    if not plan.budget.committed < amount < plan.budget.amount:
+        return None
+    budget = plan.budget.with_amount(amount)
     try:
         found = decide(basis, replace(request, budget=budget)).approval
     except PlanError:
@@ -225,8 +228,7 @@ def _plan_of(basis: Basis, resolved: Resolved, choice: Choice) -> Plan:
         evaluation=evaluation,
         asked_evaluation=basis.evaluation,
         breakdown=bill.parts | spent,
-        continued=resolved.request.budget.committed - pricing.budget.committed,
-        continued_hours=pricing.past_hours,
+        past=pricing.past,
         options=resolved.request.options,
         backend=None if fits.table is None else backend_of(fits.table),
         fits=fits,
@@ -442,16 +444,14 @@ def _first(
     pricing = replace(resolved.limits.pricing, throughput=choice.pricing.throughput)
     question = Question(
         fits=fits,
-        pricing=pricing,
+        limits=replace(resolved.limits, pricing=pricing),
         trials=_of_trials(basis, pricing),
-        hardware=basis.hardware,
         problems=tuple(sorted(problems)),
         planned_sizes=tuple(sorted({*allowed, chosen.group_size})),
-        min_update_steps=resolved.limits.min_update_steps,
         plan=now,
-        cost=choice.pricing.cost(chosen.rollouts_per_batch, chosen.update_steps),
+        cost=choice.pricing.cost(chosen.rollouts_per_batch, chosen.update_steps)
+        - choice.pricing.past.get(choice.pricing.unit, 0.0),
         regret=odds.expected_loss,
-        n_problems=resolved.limits.n_problems,
     )
     if fits.no_rise:
         return longer(question, search) or nothing

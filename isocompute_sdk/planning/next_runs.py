@@ -21,9 +21,9 @@ from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import chance_text, short, small
-from isocompute_sdk.planning.pricing import Pricing, amount_text
+from isocompute_sdk.planning.pricing import Limits, Pricing, amount_text
 from isocompute_sdk.planning.trials import FRACTIONS, Choices, Outlook, Trial, Worth, runs_of
-from isocompute_sdk.specs import Budget, Hardware
+from isocompute_sdk.specs import Budget
 from isocompute_sdk.specs.budget import Unit
 from isocompute_sdk.specs.sweep import Allocation, Sized
 from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
@@ -184,44 +184,40 @@ class Question:
     """What is asked of fits with a surface: prices, limits and what a plan may choose."""
 
     fits: Fits
-    pricing: Pricing
+    limits: Limits
     trials: Pricing
-    """Of the runs that could come first."""
-    hardware: Hardware
+    """Prices of the runs that could come first."""
     problems: tuple[int, ...]
     """Numbers of problems per batch that a plan or a trial may use, increasing."""
     planned_sizes: tuple[int, ...]
     """Group sizes that a plan may choose without further runs."""
-    min_update_steps: int
     plan: tuple[int, int]
     """n and B_p of the present plan."""
     cost: float
-    """What that plan costs, which all runs before it do not exceed."""
+    """What is to be paid for that plan, which all runs before it do not exceed."""
     regret: float
     """Reward that it is expected to lose against the best n."""
-    n_problems: int | None = None
-    """Distinct training problems, which no batch exceeds; None if unknown."""
 
 
 def ask(question: Question, search: Search) -> NextRuns:
     """The runs that lower expected regret most for their cost; none if together they save too little to wait for."""
-    fits, surface, budget = question.fits, question.fits.surface, question.pricing.budget
+    fits, surface, budget = question.fits, question.fits.surface, question.limits.pricing.budget
     assert surface is not None, "asked of fits with a surface"
     powers = {2 ** int(octave) for octave in surface.layout.knots_K if octave}
     sizes = sorted(powers | {*fits.group_sizes, *question.planned_sizes})
     in_rollouts = fits.compute == "log10_rollouts"
-    compute = float if in_rollouts else partial(question.pricing.compute, variable=fits.compute)
+    compute = float if in_rollouts else partial(question.limits.pricing.compute, variable=fits.compute)
 
     @cache
     def takes(batch: int) -> bool:
-        return question.hardware.refusal(batch) is None and question.pricing.refusal(batch) is None
+        return question.limits.hardware.refusal(batch) is None and question.limits.pricing.refusal(batch) is None
 
     pairs = [(n, bp) for bp in question.problems for n in sizes if takes(n * bp)]
     choices = Choices.of(
         surface,
         pairs,
-        np.array(question.pricing.steps_for(FRACTIONS.tolist(), [n * bp for n, bp in pairs])),
-        question.min_update_steps,
+        np.array([question.limits.pricing_of(n, bp).steps_for(FRACTIONS.tolist(), n * bp) for n, bp in pairs]),
+        question.limits.min_update_steps,
         compute=compute,
         reachable=fits.reachable,
         planned=question.planned_sizes,
@@ -243,7 +239,7 @@ def ask(question: Question, search: Search) -> NextRuns:
         trial
         for trial in _candidates([n for n in sizes if n <= largest], ran, question, search.most)
         if trial.continues not in {*going, *search.ended, *falls_in(fits.notes)}
-        and (question.n_problems is None or trial.problems_per_batch <= question.n_problems)
+        and (question.limits.n_problems is None or trial.problems_per_batch <= question.limits.n_problems)
         and takes(trial.group_size * trial.problems_per_batch)
     ]
     most = question.cost if search.most is None else min(search.most, question.cost)
@@ -261,7 +257,7 @@ def ask(question: Question, search: Search) -> NextRuns:
 
 def longer(question: Question, search: Search) -> NextRuns | None:
     """Every run at twice its length, or what `search.most` pays for; None if that is too little to show a rise."""
-    pricing, budget = question.trials, question.pricing.budget
+    pricing, budget = question.trials, question.limits.pricing.budget
     going = [one for one in runs_of(question.fits) if one.continues and one.continues not in search.ended]
     cost = sum(_to(one, 2 * one.begins, pricing).cost for one in going)
     share = min(1.0, (search.most or 0.0) / cost) if going else 0.0
@@ -283,7 +279,7 @@ def longer(question: Question, search: Search) -> NextRuns | None:
 
 def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret: float, now: str) -> NextRuns:
     """The picks with costs and reasons."""
-    choices, budget, metric = outlook.choices, question.pricing.budget, question.fits.metric
+    choices, budget, metric = outlook.choices, question.limits.pricing.budget, question.fits.metric
     runs, total, chance_J = list[NextRun](), 0.0, np.arange(len(choices.group_size_J)) == outlook.now
     for pick in picks:
         saved = max(min(pick.saving, regret - total), 0.0)
@@ -313,9 +309,9 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
 
 def _candidates(sizes: Sequence[int], ran: Sequence[Trial], question: Question, most: float | None) -> list[Trial]:
     """New runs, second seeds and continuations, at shares of what is left."""
-    largest = math.inf if most is None else most / question.pricing.available
+    largest = math.inf if most is None else most / question.limits.pricing.available
     shares = sorted({min(share, largest) for share in SHARES})
-    fewest = max(question.min_update_steps, MIN_STEPS)
+    fewest = max(question.limits.min_update_steps, MIN_STEPS)
     trials: list[Trial] = []
     for bp in question.problems:
         for n in sizes:

@@ -178,7 +178,7 @@ def design_pilot(
     if len(untimed) >= len(powers) - 1:
         raise PlanError(f"a pilot compares several n, and {untimed[-1]}", MORE_BATCHES)
     sizes = [n for n in powers if hardware.refusal(n * bp) is None and pricing.refusal(n * bp) is None]
-    steps = np.array(pricing.steps_for(FRACTIONS.tolist(), [n * bp for n in sizes]))
+    steps = np.array([pricing.steps_for(FRACTIONS.tolist(), n * bp) for n in sizes])
     choices = Choices.of(surface, [(n, bp) for n in sizes], steps, min_update_steps, from_trials=True)
     if choices is None:
         raise PlanError(
@@ -246,7 +246,7 @@ def _round(
             chosen = sizes[top::-spacing][:MAX_LEVELS][::-1]
             weight = np.array(chosen, dtype=float) ** LEAN
             parts = (share * weight / weight.sum()).tolist()
-            steps = [pricing.steps_for([part], [n * bp])[0][0] for n, part in zip(chosen, parts, strict=True)]
+            steps = [pricing.steps_for([part], n * bp)[0] for n, part in zip(chosen, parts, strict=True)]
             if len(chosen) >= min_levels and min(steps) >= min_steps:
                 pairs = zip(chosen, steps, strict=True)
                 return tuple(Trial(n, bp, m, 0, pricing.cost(n * bp, m), pricing.share(n * bp, 0, m)) for n, m in pairs)

@@ -14,7 +14,7 @@ from pydantic import PlainSerializer
 from isocompute_sdk import notebook, upward
 from isocompute_sdk.documents import Converted, Document, Saved
 from isocompute_sdk.errors import FieldError, PlanError
-from isocompute_sdk.fitting.arrays import Array, NotNegative
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
 from isocompute_sdk.notes import Note, by_severity
@@ -90,10 +90,9 @@ class Plan(Sized, Saved):
     breakdown: Mapping[str, Mapping[str, float]]
     """Cost by purpose (training, evaluation, start, and what the budget has already spent) and unit, including parts
     that the budget does not pay."""
-    continued: NotNegative = 0.0
-    """Part of its cost that the run from whose checkpoint it goes on has cost already, in the budget's unit."""
-    continued_hours: NotNegative = 0.0
-    """Part of its wall-clock hours that this run has taken, which do not count against the deadline."""
+    past: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By unit: the part of its costs, at its prices, that the run from whose checkpoint it goes on has trained already,
+    and which is no longer to be paid; empty where it begins anew."""
     settings: tuple[Setting, ...] = ()
     """Recipe of the runs and of this plan side by side, each value with its source."""
     odds: Odds | None = None
@@ -136,9 +135,9 @@ class Plan(Sized, Saved):
         if self.costs["rollouts"] != rollouts:
             raise FieldError("costs.rollouts", self.costs["rollouts"], f"n x B_p x M = {rollouts:,}")
         available, deadline = self.budget.available, self.budget.deadline_hours
-        if self.cost > available * (1 + SLACK):
+        if self.to_pay(self.budget.unit) > available * (1 + SLACK):
             raise FieldError("cost", self.cost, f"at most {available:,.12g}, the budget of {self.budget}")
-        if deadline is not None and (hours := self.costs["wall_hours"] - self.continued_hours) > deadline * (1 + SLACK):
+        if deadline is not None and (hours := self.to_pay("wall_hours")) > deadline * (1 + SLACK):
             raise FieldError("wall_hours", hours, f"at most {deadline:,.12g}, the deadline")
 
     @property
@@ -159,7 +158,7 @@ class Plan(Sized, Saved):
     @property
     def unused_share(self) -> float:
         """Share of the available budget that the plan leaves."""
-        return 1.0 - self.cost / self.budget.available
+        return 1.0 - self.to_pay(self.budget.unit) / self.budget.available
 
     @property
     def gpus(self) -> int | None:
@@ -242,13 +241,9 @@ class Plan(Sized, Saved):
         """What they cost, in the units of `costs`."""
         return self.costs_after(self.approved_steps)
 
-    @property
-    def whole_budget(self) -> Budget:
-        """The budget with all that was spent, by the run that it goes on with too: what other plans would have left."""
-        spent = dict(self.budget.spent or {})
-        if self.continued:
-            spent["pilot"] = spent.get("pilot", 0.0) + self.continued
-        return self.budget.replace(spent=spent or None)
+    def to_pay(self, unit: str) -> float:
+        """What it still costs in a unit of `costs`: of a run that it goes on with, only the rest."""
+        return max(self.costs[unit] - self.past.get(unit, 0.0), 0.0)
 
     def costs_after(self, steps: int) -> Mapping[str, float]:
         """What its first update steps cost, in the units of `costs`."""
@@ -263,8 +258,8 @@ class Plan(Sized, Saved):
         part, whole = self.approved_costs, self.costs
         units = dict.fromkeys((self.budget.unit, "rollouts", "wall_hours", "usd")) if part is not whole else {}
         shown = [part_of(part[unit], whole[unit], unit) for unit in units if unit in whole]
-        if shown and self.continued:
-            shown[0] += f" ({bare(self.continued, self.budget.unit)} of it already spent)"
+        if shown and (past := self.past.get(self.budget.unit)):
+            shown[0] += f" ({bare(past, self.budget.unit)} of it already trained)"
         return ", ".join(shown)
 
     @property
@@ -572,9 +567,9 @@ def problem_sets(plan: Plan) -> str:
 def _cost(plan: Plan) -> str:
     budget, unit = plan.budget, plan.budget.unit
     text = to_pay(plan)
-    if budget.spent or plan.continued:
-        spent = amount_text(budget.committed + plan.continued, unit)
-        return f"{text} left ({amount_text(budget.amount, unit)} less {spent} spent{taken_over(plan)})"
+    if budget.spent:
+        spent = amount_text(budget.committed, unit)
+        return f"{text} left ({amount_text(budget.amount, unit)} less {spent} spent)"
     share = 1 - plan.unused_share
     late = "deadline" in plan.binding
     if plan.stopping is not None:
@@ -585,13 +580,7 @@ def _cost(plan: Plan) -> str:
 
 def to_pay(plan: Plan) -> str:
     """What is still to be paid for it beside what is left of the budget, in words."""
-    return part_of(plan.cost - plan.continued, plan.budget.available - plan.continued, plan.budget.unit)
-
-
-def taken_over(plan: Plan) -> str:
-    """What of that a run that it goes on with has cost, behind a comma; empty if it begins anew."""
-    cost = amount_text(plan.continued, plan.budget.unit)
-    return f", {cost} of it by the run that it goes on with" if plan.continued else ""
+    return part_of(plan.to_pay(plan.budget.unit), plan.budget.available, plan.budget.unit)
 
 
 def _total(plan: Plan) -> list[tuple[str, str]]:

@@ -167,7 +167,7 @@ class Planner(Basis):
         if budget is None:
             if plan is None:
                 raise PlanError("no budget, and no plan to take it from", "Add --budget (budget=).")
-            budget = plan.whole_budget
+            budget = plan.budget
         plans = PlansByBudget.of(self, budget, level, options)
         if plan is None and reference is None:
             plan = self.allocate(budget, **options)

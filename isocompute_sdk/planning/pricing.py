@@ -129,8 +129,9 @@ class Pricing:
     evaluation_share: float = EVALUATION_SHARE
     fewest_evaluations: int = 1
     """Of a run, whatever their share."""
-    past_hours: float = 0.0
-    """Wall-clock hours of an allocation that the run from whose checkpoint it goes on has taken already."""
+    past: Mapping[str, float] = field(default_factory=dict[str, float])
+    """By unit: the part of an allocation's cost, at these prices, that the run from whose checkpoint it goes on has
+    trained already, and which is no longer to be paid."""
 
     def __post_init__(self) -> None:
         budget, throughput = self.budget, self.throughput
@@ -160,8 +161,8 @@ class Pricing:
 
     @cached_property
     def available(self) -> float:
-        """What the budget leaves for the planned run, in that unit."""
-        return self.budget.available
+        """What the planned run may cost in that unit: what the budget leaves, and what is past."""
+        return self.budget.available + self.past.get(self.unit, 0.0)
 
     @cached_property
     def gpus(self) -> int | None:
@@ -174,14 +175,7 @@ class Pricing:
 
     def going_on(self, rollouts_per_batch: int, begins: int) -> Pricing:
         """Prices of an allocation that goes on with a pilot run of so many steps: only the others are still to pay."""
-        spent, hours = self.budget.spent or {}, 0.0
-        pilot = spent.get("pilot", 0.0)
-        rest = {**spent, "pilot": pilot - min(self.cost(rollouts_per_batch, begins), pilot)}
-        kept = {purpose: part for purpose, part in rest.items() if part > 0}
-        if self.budget.deadline_hours is not None:
-            hours = self._throughput().wall_hours(rollouts_per_batch, begins)
-            hours += self.evaluation_hours(rollouts_per_batch, begins)
-        return replace(self, budget=self.budget.replace(spent=kept or None), past_hours=hours)
+        return replace(self, past=self.all_costs(rollouts_per_batch, begins))
 
     def cost(self, rollouts_per_batch: int, update_steps: int) -> float:
         """Cost in the budget's unit."""
@@ -287,12 +281,13 @@ class Pricing:
                 found.append(steps)
         return found
 
-    def steps_for(self, shares: Sequence[float], batches: Sequence[int]) -> list[list[int]]:
-        """Update steps of each batch within each share of the budget left and of the hours to the deadline."""
+    def steps_for(self, shares: Sequence[float], rollouts_per_batch: int) -> list[int]:
+        """Update steps, those that are past too, within each share of what is left of budget and hours."""
         limits = {self.unit: self.available} | ({} if self.deadline is None else {"wall_hours": self.deadline})
+        parts = [(unit, self.past.get(unit, 0.0), most) for unit, most in limits.items()]
         return [
-            [min(self.most_steps(unit, share * most, batch) for unit, most in limits.items()) for share in shares]
-            for batch in batches
+            min(self.most_steps(unit, past + share * (most - past), rollouts_per_batch) for unit, past, most in parts)
+            for share in shares
         ]
 
     def within(self, rollouts_per_batch: int, update_steps: int) -> bool:
@@ -322,7 +317,7 @@ class Pricing:
             return None
         if throughput is not None and throughput.measured is not None:
             hours /= 1.0 + DEADLINE_ERRORS * throughput.measured.relative_error
-        return hours + self.past_hours
+        return hours + self.past.get("wall_hours", 0.0)
 
     def in_time(self, rollouts_per_batch: int, update_steps: int) -> bool:
         """Whether so many steps fit the deadline."""
@@ -589,7 +584,8 @@ def _unaffordable(n: int, problems: int, needed: int, limits: Limits) -> Rejecti
         return Rejection(n, "deadline", f"{steps} take {wall:,.2f} hours, past the deadline of {latest:,g} hours")
     if pricing.within(batch, needed):
         return None
-    cost, unit = pricing.cost(batch, needed), pricing.budget.unit
+    unit = pricing.budget.unit
+    cost = pricing.cost(batch, needed) - pricing.past.get(unit, 0.0)
     constraint = "min_update_steps" if limits.fixed.update_steps is None else "budget"
     reason = f"{steps} cost {amount_text(cost, unit)}, more than {amount_text(pricing.budget.available, unit)}"
     return Rejection(n, constraint, reason, cost + pricing.budget.committed)

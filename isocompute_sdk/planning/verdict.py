@@ -299,7 +299,7 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
     low, high = (end - best.reward for end in interval)
     run, further = going_on(fits, best, plan.rollouts, lambda batch: plan.hardware.refusal(batch) is None)
-    run = None if plan.continued else run
+    run = None if plan.past else run
     return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), run, further)
 
 
@@ -397,10 +397,10 @@ def _against(plan: Plan) -> str:
         left = "nothing is left to gain" if _better(plan) is None else left
         if plan.gain.going_on >= fits.tolerances.small:
             own = "which goes on with a run, is predicted, as runs are on average,"
-            kind = own if plan.continued else "a new run, is predicted"
+            kind = own if plan.past else "a new run, is predicted"
             left = f"the plan, {kind} to gain {gain}; "
             left += f"isocompute forecast says what continuing {plan.gain.run_to_go_on or 'the old run'} would gain"
-            left += " by its own curve" if plan.continued else ""
+            left += " by its own curve" if plan.past else ""
         against = f"a run already reached {plan.gain.best}: {left}"
     elif plan.last_half is not None:
         against = f"the last half of the steps is predicted to add {small(plan.last_half)}, {cheap}"

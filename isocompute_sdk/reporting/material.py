@@ -135,7 +135,7 @@ class Material:
         campaign, plan = self.campaign, self.plan
         if campaign is None or plan is None or self.comparison is not None or self.asked.budget is not None:
             return 0.0
-        since = 0.0 if campaign.left is None else plan.whole_budget.available - campaign.left
+        since = 0.0 if campaign.left is None else plan.budget.available - campaign.left
         return since if since > 1e-6 * plan.budget.amount else 0.0
 
     @property

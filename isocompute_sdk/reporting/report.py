@@ -52,7 +52,7 @@ def _subtitle(material: Material) -> str:
         model = plan.model or model
     parts = [f"model {model}" if model else "", f"metric {material.metric}"]
     if plan is not None and not material.assumed_budget:
-        budget = plan.whole_budget if material.comparison is None else plan.budget.replace(spent=None)
+        budget = plan.budget if material.comparison is None else plan.budget.replace(spent=None)
         parts.append(f"budget {budget}{' when planned' if material.spent_since else ''}")
     if material.runs is not None:
         parts.append(counted(len(material.runs.run_ids), "run"))

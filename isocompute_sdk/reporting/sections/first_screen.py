@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.campaigns.overview import in_the_way, to_go_on
 from isocompute_sdk.errors import IN_PYTHON, IsoComputeError
@@ -13,7 +11,7 @@ from isocompute_sdk.health.findings import FALLS, FELL, falls_in
 from isocompute_sdk.phrases import counted, duration, joined, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
-from isocompute_sdk.planning.plan import assumed_values, best_sizes, limits, problem_sets, taken_over, to_pay
+from isocompute_sdk.planning.plan import assumed_values, best_sizes, limits, problem_sets, to_pay
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import bare, evaluated, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
@@ -272,7 +270,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         command = material.instead(option)
         text += f"Next, ask {what}{_of_runs(command)}:"
     elif approval.kind != "do-not" and plan.stopping is not None and not material.assumed_budget:
-        rest = say.amount(plan.budget.available - plan.cost, plan.budget.unit)
+        rest = say.amount(plan.budget.available - plan.to_pay(plan.budget.unit), plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     if approval.kind != "do-not" and (command := material.going_on):
         text += f"Or check {say.GOING_ON} instead{_of_runs(command)}:"
@@ -288,7 +286,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     """Cost in the budget's unit, dollars and days; the number that is missing where they are not known."""
     unit, asked = plan.budget.unit, plan.evaluation
     # Of a run that it goes on with, only what is still to be paid counts.
-    done = plan.approved_steps * (1.0 - _rest(plan, plan.approved_costs))
+    done = plan.past.get("rollouts", 0.0) / plan.rollouts_per_batch
     number = sum(step > done or not done for step in asked.steps(plan.approved_steps))
     evaluations = f"{counted(number, 'evaluation')} of {evaluated(asked)}"
     evaluations += " (assumed: --evaluation)" * (plan.asked_evaluation is None)
@@ -299,10 +297,10 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         )
     else:
         evaluations += " included"
-    left = " left" if plan.budget.spent or plan.continued else ""
+    left = " left" if plan.budget.spent else ""
     left += " when it was made" if left and material.spent_since else ""
-    whole = say.amount(plan.budget.committed + plan.continued, unit)
-    spent = f" ({whole} spent{' by then' if material.spent_since else ''}{taken_over(plan)})" if plan.continued else ""
+    whole = say.amount(plan.budget.committed, unit)
+    spent = f" ({whole} spent{' by then' if material.spent_since else ''})" if plan.past else ""
     share = f"{to_pay(plan)}{left}{spent}"
     share = "" if material.assumed_budget else share
     part, until, other, costs = plan.approved_costs, "", "", plan.costs
@@ -310,7 +308,9 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         until, other = f" up to step {plan.approved_steps:,}", "the whole plan: "
     elif plan.approval is not None and plan.approval.kind == "check" and plan.approval.step:
         other, costs = "up to the check: ", plan.costs_after(plan.approval.step)
-    part, costs = ({name: _rest(plan, one) * cost for name, cost in one.items()} for one in (part, costs))
+    part, costs = (
+        {name: max(cost - plan.past.get(name, 0.0), 0.0) for name, cost in one.items()} for one in (part, costs)
+    )
     beside = {name: f"{other}{say.amount(cost, name)}; " if other else "" for name, cost in costs.items()}
     # Of the whole plan the share says what it costs.
     paid = f"{other}{share}" if until and share else f"{beside[unit]}{share}".removesuffix("; ")
@@ -332,12 +332,6 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         return [*facts, Fact("Dollars", UNKNOWN, f"add {joined(missing)}")]
     paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), beside["usd"].removesuffix("; "))
     return facts if unit == "usd" else [*facts, paid]
-
-
-def _rest(plan: Plan, costs: Mapping[str, float]) -> float:
-    """Share of what a plan, or its first steps, cost that the run it goes on with has not cost yet."""
-    whole = costs[plan.budget.unit]
-    return max(whole - plan.continued, 0.0) / whole if whole else 1.0
 
 
 def _untimed(material: Material, plan: Plan) -> str:

@@ -65,7 +65,7 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     # The page that it writes says the same, and what was left for the plan is what n = 4 gets.
     shown = (tmp_path / found["report"]).read_text()
     assert f"{judged['update_steps']:,}</span> at the same budget" in shown
-    left = found["plan"]["budget"]["rollouts"] - found["plan"]["budget"]["spent"]["pilot"] - found["plan"]["continued"]
+    left = found["plan"]["budget"]["rollouts"] - found["plan"]["budget"]["spent"]["pilot"]
     assert left - 32 < judged["costs"]["rollouts"] <= left
     folder = tmp_path / "runs" / "auto"
     # Simulated runs log no time worth a number.
@@ -78,7 +78,7 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert pilot <= 0.1 * 100_000
     planned = taken[-1].named[taken[-1].planned]
     assert found["plan"]["rollouts"] == planned.rollouts <= 100_000 - taken[-1].spent
-    assert found["plan"]["budget"]["spent"] == pytest.approx({"pilot": taken[-1].spent})
+    assert found["plan"]["budget"]["spent"] == pytest.approx({"pilot": taken[-2].spent})
     # Again: nothing is trained, and it tells in words what was decided.
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.jsonl")}
     monkeypatch.setattr(following, "write_page", lambda *_, **__: (None, ""))
@@ -99,13 +99,13 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     page = gather(folder, Asked(budget=Budget("150k"))).plan
     assert page is not None
     # A plan may go on with the run that was trained.
-    assert page.whole_budget.available <= 150_000 - found["plan"]["rollouts"]
+    assert page.budget.available <= 150_000 - found["plan"]["rollouts"]
     assert page.next_runs is not None
     assert more["runs"] == page.next_runs.to_dict()["runs"]
     plan = json.loads(
         ok(isocompute("allocate", "runs/auto", "--eval-set", "validation", "--budget", "150k", "--json")).stdout
     )
-    assert plan["budget"]["spent"]["pilot"] + plan["continued"] > found["plan"]["rollouts"]
+    assert plan["budget"]["spent"]["pilot"] > found["plan"]["rollouts"]
     # A script would begin anew and spend that again: first comes the command that `next` names.
     printed = ok(isocompute("allocate", "runs/auto", "--budget", "400k", "--output", "plan.json")).stdout
     goes_on = ok(isocompute("next", "runs/auto", "--budget", "400k")).stdout.splitlines()[-1].partition(": ")[2]
@@ -235,7 +235,7 @@ def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_w
     journal.with_name(EXIT_FILE).rename(tmp_path / EXIT_FILE)
     training = gather(folder, Asked())
     assert training.plan is not None
-    assert training.spent_since == training.plan.cost - training.plan.continued > 0
+    assert training.spent_since == training.plan.to_pay("rollouts") > 0
     told = [one.text for one in build(training).answer.more if isinstance(one, Missing)]
     assert f" {training.spent_since:,.0f} of that" in " ".join(told)
     journal.write_text(whole)

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from isocompute_sdk import Budget, Evaluation, Fits, FitsSet, Plan, Planner, Recipe, RunSet, Throughput, fit
+from isocompute_sdk import Budget, Evaluation, Fits, FitsSet, Plan, PlanError, Planner, Recipe, RunSet, Throughput, fit
+from isocompute_sdk.planning import change_plan
 
 LEVELS = (4, 16, 64, 256)
 COMPUTE = np.concatenate([[0.0], np.geomspace(5e3, 2e6, 25)])
@@ -74,14 +75,16 @@ def test_a_plan_goes_on_from_the_pilot_run_with_its_n(both: FitsSet) -> None:
     again = planner.allocate(budget, **fixed, continued={(fresh.group_size, 32): begins})
     assert again.group_size == fresh.group_size
     assert again.update_steps == int(1.4e6 / batch + begins)
-    assert again.budget.spent == {"pilot": pytest.approx(5e5 - begins * batch), "lost": 1e5}
-    assert (again.continued, fresh.continued) == (pytest.approx(begins * batch), 0.0)
+    assert again.budget == fresh.budget == budget
+    assert (again.past, fresh.past) == ({"rollouts": begins * batch}, {})
+    assert again.to_pay("rollouts") == again.cost - begins * batch
     assert again.gain is not None
     assert again.gain.run_to_go_on is None
-    assert again.cost <= again.budget.available
-    # The whole pilot at most counts again, and only for a plan with this n and B_p.
-    most = planner.allocate(budget, **fixed, continued={(fresh.group_size, 32): 10**6})
-    assert most.budget.spent == {"lost": 1e5}
+    assert again.to_pay("rollouts") <= again.budget.available < again.cost
+    # A change by hand goes on with the run as well, but for another n; and only a plan with this n and B_p does.
+    assert change_plan(again, {"learning_rate": 1e-6}).past == again.past
+    with pytest.raises(PlanError, match="cost"):
+        change_plan(again, {"group_size": 2 * again.group_size, "update_steps": again.update_steps})
     other = planner.allocate(budget, **fixed, continued={(fresh.group_size, 64): begins})
     assert other == fresh
 
@@ -98,6 +101,7 @@ def test_hours_that_a_run_has_trained_are_past_and_not_before_the_deadline_of_a_
     assert "deadline" in fresh.binding
     assert (again.group_size, again.budget.deadline_hours) == (fresh.group_size, 10)
     assert again.update_steps == pytest.approx(fresh.update_steps + begins, rel=0.01)
+    assert again.to_pay("wall_hours") <= 10 < again.costs["wall_hours"]
 
 
 def test_a_long_pilot_run_of_an_n_that_is_nearly_as_good_decides(both: FitsSet) -> None:

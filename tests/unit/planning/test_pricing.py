@@ -64,6 +64,27 @@ def test_affordable_steps_cost_no_more_than_the_budget_not_even_by_rounding(
     assert pricing.within(batch, max(steps, 0)) or steps == 0
 
 
+@pytest.mark.parametrize(
+    "budget",
+    [Budget(rollouts=2e6, spent={"pilot": 3e5}), Budget(usd=900, spent={"pilot": 10}, deadline_hours=30)],
+    ids=["rollouts", "dollars and hours"],
+)
+def test_of_a_run_that_goes_on_only_the_rest_is_to_pay(budget: Budget) -> None:
+    # It may have cost less than what these prices say, or more.
+    begins, batch = 1500, 1024
+    fresh = Pricing(budget, SPEED)
+    going = fresh.going_on(batch, begins)
+    steps, limit = going.affordable_steps(batch)
+    assert limit == fresh.affordable_steps(batch)[1]
+    for unit, most in ((budget.unit, budget.available), ("wall_hours", budget.deadline_hours)):
+        if most is not None:
+            assert fresh.cost_in(unit, batch, steps) - fresh.cost_in(unit, batch, begins) <= most * (1 + 1e-9)
+    assert not going.within(batch, steps + 1)
+    none, half, whole = going.steps_for([0.0, 0.5, 1.0], batch)
+    assert (none, whole) == (begins, steps)
+    assert half == pytest.approx((begins + steps) / 2, rel=0.02)
+
+
 def test_gpus_that_were_given_are_not_asked_for_again() -> None:
     planner = Planner(hedged_prior(), Hardware(gpus=8), throughput=Throughput(usd_per_gpu_hour=2))
     with pytest.raises(PlanError, match="rollouts per second, which") as caught:
