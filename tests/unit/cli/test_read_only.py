@@ -44,7 +44,7 @@ LINES = (
     "run {study}/study.yaml --dry-run",
     "status {study}",
     f"status {RUNS}",
-    "status {logs} --set n=8 --set problems_per_batch=32",
+    "status {logs} --set n=8",
     "stop --help",
     "list backends",
     "list schema study",
