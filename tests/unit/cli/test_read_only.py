@@ -44,7 +44,7 @@ LINES = (
     "run {study}/study.yaml --dry-run",
     "status {study}",
     f"status {RUNS}",
-    "status {logs} --set n=8",
+    "status {logs} --set learning_rate=1e-6",
     "stop --help",
     "list backends",
     "list schema study",
