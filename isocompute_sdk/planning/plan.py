@@ -264,7 +264,7 @@ class Plan(Sized, Saved):
         units = dict.fromkeys((self.budget.unit, "rollouts", "wall_hours", "usd")) if part is not whole else {}
         shown = [part_of(part[unit], whole[unit], unit) for unit in units if unit in whole]
         if shown and self.continued:
-            shown[0] += f" ({bare(self.continued, self.budget.unit)} of it already spent)"
+            shown[0] += f", {bare(self.continued, self.budget.unit)} of them spent"
         return ", ".join(shown)
 
     @property
@@ -571,16 +571,15 @@ def problem_sets(plan: Plan) -> str:
 
 def _cost(plan: Plan) -> str:
     budget, unit = plan.budget, plan.budget.unit
-    text = to_pay(plan)
+    text, late = to_pay(plan), "; the deadline allows no more" * ("deadline" in plan.binding)
     if budget.spent or plan.continued:
         spent = amount_text(budget.committed + plan.continued, unit)
-        return f"{text} left ({amount_text(budget.amount, unit)} less {spent} spent{taken_over(plan)})"
+        return f"{text} left ({amount_text(budget.amount, unit)} less {spent} spent{taken_over(plan)}){late}"
     share = 1 - plan.unused_share
-    late = "deadline" in plan.binding
     if plan.stopping is not None:
         rest = f"the rest{' within the deadline' if late else ''} adds {small(plan.stopping.gain)}"
         return f"{text} ({share:.0%}); {rest} (--spend all (spend=))"
-    return f"{text}, {share:.1%} of the budget{'; the deadline allows no more' if late else ''}"
+    return f"{text}, {share:.1%} of the budget{late}"
 
 
 def to_pay(plan: Plan) -> str:

@@ -246,7 +246,8 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
         yield "spent: " + "; ".join(spent)
     if budget is not None and found.left is not None:
         part = "" if found.study.designed is not None else " for the plan"
-        yield f"left: {bare(found.left, budget.unit)} of {budget}{part}"
+        late = "" if budget.deadline_hours is None else f"; deadline: {budget.deadline_hours:,g} hours after the start"
+        yield f"left: {bare(found.left, budget.unit)} of {budget.replace(deadline_hours=None)}{part}{late}"
     if found.seconds_left is not None:
         whole = found.seconds_of_budget
         more = "" if whole is None else f", whole budget at this speed {duration(whole)}"

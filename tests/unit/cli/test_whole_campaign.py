@@ -292,7 +292,7 @@ def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(
     monkeypatch.chdir(tmp_path)
     Campaign(own, folder, base=tmp_path).run()
     (folder / "refit.json").unlink()
-    assert "deadline" not in ok(isocompute("status", str(folder))).stdout
+    assert "deadline passed" not in ok(isocompute("status", str(folder))).stdout
     for journal in folder.glob("*/metrics.jsonl"):
         slow = re.sub(r'("sampling": )[0-9.]+', r"\g<1>9999.0", journal.read_text())
         journal.write_text(slow)
@@ -335,7 +335,7 @@ def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(
     for text in (*(ok(isocompute(one, "runs/flat")).stdout for one in ("status", "next")), " ".join(shown)):
         assert reason in text
         assert "isocompute run" not in text
-        assert "whole budget" not in text
+        assert "its plan to the end" not in text
     assert "isocompute launch" not in stopped.stderr
     # The command that tests the reward names the files of the study.
     assert {"t.jsonl", "r.py"} < set(shlex.split(told.command))
@@ -438,6 +438,30 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     # From another folder the same command would begin another campaign.
     monkeypatch.chdir(folder)
     assert not found.resuming
+
+
+def test_a_deadline_and_what_was_spent_before_are_in_every_answer_about_a_campaign(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = STUDY.replace("100k", "{rollouts: 100k, deadline_hours: 1.2, spent: {labelling: 5k}}")
+    study += "throughput: {rollouts_per_second: 20, gpus: 1}\n"
+    (tmp_path / "study.yaml").write_text(study)
+    folder = Path("runs/auto")
+    pause_at("round 2")
+    # Its file keeps them where its amount is edited.
+    for command in ("next", "allocate"):
+        assert "set rollouts: 150000 under budget:" in ok(isocompute(command, str(folder), "--budget", "150k")).stdout
+    found, of_page = overview(folder), gather(folder, Asked())
+    assert found is not None
+    assert found.left is not None
+    assert "deadline allows" in ok(isocompute("allocate", str(folder))).stdout
+    for material, other in ((of_page, False), (gather(folder, Asked(budget=Budget("150k"))), True)):
+        text = " ".join(one.text for one in build(material).answer.more if isinstance(one, Missing))
+        assert ("change the budget" in text) == other
+        assert f"{100_000 - found.left:,.0f} of 100,000 rollouts" in text
+    # The command of the page asks the same again.
+    assert "--spent" not in of_page.again()
 
 
 def test_every_command_fits_the_folder_of_a_study_as_its_campaign_does(isocompute: Run, tmp_path: Path) -> None:
