@@ -82,7 +82,7 @@ def run_campaign(
             folder,
             executor=executor,
             metric=f"avg@{study.evaluation.samples}",
-            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses, lambda: final_steps(folder)),
+            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses, lambda: following.final_steps(folder)),
             on_edit=note_changes,
             on_decision=telling(folder, json=json),
             base=base,
@@ -160,14 +160,6 @@ def telling(folder: Path, *, json: bool) -> Callable[[str], object]:
         sys.stdout.flush()
 
     return tell
-
-
-def final_steps(folder: Path) -> dict[str, int]:
-    """M that each run of a designed pilot is to have if no look ends it."""
-    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
-
-    taken = read_decisions(folder)
-    return {run.run_id: run.final_steps for run in taken[-1].runs} if taken else {}
 
 
 def report_campaign(campaign: Campaign, outcome: Outcome) -> None:

@@ -160,6 +160,11 @@ def test_what_comes_before_the_next_decision_is_said_alike_on_every_screen(
         asked = (("next", "study.yaml"), ("next", str(folder)), ("allocate", str(folder)), ("status", str(folder)))
         for text in ("\n".join(page), *(ok(isocompute(*one)).stdout for one in asked)):
             assert all(one in " ".join(text.split()) for one in first)
+        # They are no finished runs, and have the length that they go on to.
+        lines = ok(isocompute("status", str(folder))).stdout.splitlines()[: len(last.runs)]
+        states = {line.split()[0]: line for line in lines}
+        assert all(("paused" in states[run.run_id]) == (first == looks or run.stopped is None) for run in last.runs)
+        assert not any("finished" in line for line in lines)
     # Where too little is measured it goes on too.
     for run in last.runs[1:]:
         (folder / run.run_id).rename(tmp_path / run.run_id)
