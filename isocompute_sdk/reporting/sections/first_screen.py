@@ -274,7 +274,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
             text, command = f"{text}The campaign {makes} such runs itself.", material.resuming
     elif approval.kind == "do-not" and (command := material.going_on):
         text += f"Next, check {say.GOING_ON}{_of_runs(command)}:"
-    elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
+    elif approval.kind == "do-not" and (other := say.instead(plan, campaign=bool(material.campaign))) is not None:
         what, option = other
         command = material.instead(option)
         text += f"Next, ask {what}{_of_runs(command)}:"
