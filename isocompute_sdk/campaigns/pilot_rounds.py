@@ -424,7 +424,8 @@ class DesignedPilot:
                     before, update_steps=steps, final_steps=steps, first_step=before.update_steps, stopped=None
                 )
                 continue
-            seed = one.seed + self.pilot.seed
+            # That of a further run counts on from the seeds of those before it.
+            seed = max(one.seed, self.pilot.seed)
             while (name := f"n{n}-bp{problems}-seed{seed}") in {*found, *existing} or (runs / name).exists():
                 seed += 1
             found[name] = Chosen(name, n, problems, one.update_steps, seed, one.update_steps)
