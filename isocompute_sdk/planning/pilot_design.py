@@ -184,7 +184,7 @@ def design_pilot(
         raise PlanError(
             f"a budget of {amount_text(budget.amount, budget.unit)} does not pay for "
             f"{counted(min_update_steps, 'step')} of the smallest batch at B_p = {bp}",
-            "Raise the budget, or lower --min-update-steps.",
+            "Raise the budget.",
         )
     outlook = Outlook(surface, choices, generator)
     able = sorted(n for n in choices.group_size_J.tolist() if n <= MAX_SIZE)

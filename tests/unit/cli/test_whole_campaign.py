@@ -465,6 +465,8 @@ def test_a_deadline_and_what_was_spent_before_are_in_every_answer_about_a_campai
         text = " ".join(one.text for one in build(material).answer.more if isinstance(one, Missing))
         assert ("change the budget" in text) == other
         assert f"{100_000 - found.left:,.0f} of 100,000 rollouts" in text
+    # What a reward costs is asked without them, so not of a campaign.
+    assert isocompute("allocate", str(folder), "--for-reward", "0.4").returncode == 1
     # The command of the page asks the same again.
     assert "--spent" not in of_page.again()
 
@@ -493,6 +495,11 @@ def test_options_of_a_sweep_and_a_campaign_are_not_mixed_up(isocompute: Run, tmp
     assert refused.returncode == 1
     command = refused.stderr.strip().splitlines()[-1].partition("isocompute ")[2]
     assert "M = " in ok(isocompute(*command.split())).stdout
+    # A budget that pays for nothing is refused before anything is written too.
+    (tmp_path / "study.yaml").write_text(STUDY.replace("100k", "1k"))
+    small = isocompute("run", "study.yaml")
+    assert small.returncode == 1
+    assert "--" not in small.stderr
     sweep = STUDY.replace("pilot:", "sweep: {group_size: [4, 8], problems_per_batch: 8, rollouts: 10k}\n#")
     (tmp_path / "study.yaml").write_text(sweep)
     assert isocompute("run", "study.yaml", "--against", "n=4,bp=8").returncode == 1
