@@ -219,6 +219,13 @@ class BudgetOptions(SpeedOptions):
         from isocompute_sdk.campaigns.overview import question
         from isocompute_sdk.planning import Planner
 
+        if amount is None and around[0].designed is not None:
+            raise SpecError(
+                f"--for-reward with {around[1]}, a campaign, whose spending and deadline it does not count; "
+                "accepted: fits or runs",
+                f"Ask fits of its runs: isocompute fit {quote(str(around[1]))} --output fits.json, then: "
+                "isocompute allocate fits.json --for-reward REWARD",
+            )
         if amount is None:
             return Planner.for_study(fits, around[0], **self.changed_arguments()), None, self.choices()
         own = question(*around, fits, amount, **self.changed_arguments())
@@ -324,13 +331,6 @@ class PlanningOptions(BudgetOptions):
                 raise SpecError(f"{option} works only with --compare", "Add --compare n=16,bp=32.")
         if self.budget is None and self.spent:
             raise SpecError("--spent works only with --budget", "Add the budget: --budget 3M.")
-        if self.for_reward is not None and around is not None and around[0].designed is not None:
-            raise SpecError(
-                f"--for-reward with {around[1]}, a campaign, whose spending and deadline it does not count; "
-                "accepted: fits or runs",
-                f"Ask fits of its runs: isocompute fit {quote(str(around[1]))} --output fits.json, then: "
-                f"isocompute allocate fits.json --for-reward {self.for_reward:g}",
-            )
         of_study = around is not None and self.budget is None and self.for_reward is None
         budget = around[0].budget if around is not None and of_study else None if self.budget is None else self.amount()
         if (budget is None) == (self.for_reward is None):
