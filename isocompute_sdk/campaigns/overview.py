@@ -192,8 +192,8 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
     taken = () if designed is None else designed.decisions()
     if has_its_plan(folder) and saved is not None and not edits(saved.study, now):
         how, goes_on = "is done: its plan has been trained", ""
-        if not (folder / REFIT).exists():
-            how, goes_on = f"trains its plan, {Plan.load(folder / PLAN).sizes}", f" To go on: {to_go_on(folder)}"
+        if not (folder / REFIT).exists() and (found := overview(folder)) is not None:
+            how, goes_on = f"has its plan: {found.stage}", f" To go on: {to_go_on(folder)}"
         raise PlanError(
             f"{study.name} {how}",
             f"To plan more, raise the study's budget, or give a larger one (--budget C).{goes_on}",
@@ -280,7 +280,7 @@ def to_go_on(folder: Path | None, file: Path | None = None, edit: str = "") -> s
         asked = study if file is None else load_study(file)
         if asked is not None and not edit and (stop := _without_rise(folder, asked)) is not None:
             advice = stop.hint or ""
-            return f"{advice[:1].lower()}{advice[1:-1]}; it stopped: {stop.message}"
+            return f"it stopped ({stop.message}): {advice[:1].lower()}{advice[1:-1]}"
         moved = study is not None and CAMPAIGN.holds(folder / SETTINGS) and _base(folder, study) is None
         how = resuming(folder, file) or "isocompute run with its study file, where it was started"
         if moved and study is not None:

@@ -117,7 +117,12 @@ def going_on(plan: Plan) -> str:
 
 
 def reward_test(plan: Plan, study: Study | None) -> str:
-    """The command for a plan of runs whose rewards do not rise: with the files of their study, or words to fill in."""
+    """The command for a plan of runs whose rewards do not rise: with the files of their study, or words to fill in.
+
+    Empty where the study's problems are not here, as those of simulated runs.
+    """
+    if study is not None and not Path(study.data.train).exists():
+        return ""
     if study is not None:
         data, reward = study.data.train, study.data.reward
         keys = {"--prompt-key": study.data.prompt_key, "--answer-key": study.data.answer_key}

@@ -138,8 +138,8 @@ def _without_rise(material: Material, plan: Plan, approval: Approval) -> Answer:
     if first is not None and first.runs:
         sentence = say.sentence(first.reason)
     else:
-        reason += " To test the reward and how hard the problems are for the model:"
         command = say.reward_test(plan, material.study)
+        reason += " To test the reward and how hard the problems are for the model:" if command else ""
     return Answer(TONES[approval.kind], approval.label, sentence, reason, (), command, more=tuple(_going_on(material)))
 
 
@@ -272,6 +272,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
             # It may choose further runs beside them.
             makes = "decides again before it makes" if material.campaign.first else "makes"
             text, command = f"{text}The campaign {makes} such runs itself.", material.resuming
+            text += " To go on:" if command else ""
     elif approval.kind == "do-not" and (command := material.going_on):
         text += f"Next, check {say.GOING_ON}{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan, campaign=bool(material.campaign))) is not None:
