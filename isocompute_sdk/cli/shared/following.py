@@ -241,9 +241,8 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
         # Of a finished campaign the measured reward stands above.
         ahead = f"{'' if found.done else reward} at {best.rollouts:,} rollouts"
         yield f"predicted best so far: n = {best.group_size}{equal}{ahead}"
-    spent = [f"{kind} {amounts(one, budget)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
-    if spent:
-        yield "spent: " + "; ".join(spent)
+    if spent := by_kind(found):
+        yield f"spent: {spent}"
     if budget is not None and found.left is not None:
         part = "" if found.study.designed is not None else " for the plan"
         late = "" if budget.deadline_hours is None else f"; deadline: {budget.deadline_hours:,g} hours after the start"
@@ -252,6 +251,14 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
         whole = found.seconds_of_budget
         more = "" if whole is None else f", whole budget at this speed {duration(whole)}"
         yield f"time left: these runs {duration(found.seconds_left)}{more}"
+
+
+def by_kind(found: Overview) -> str:
+    """What pilot, plan and evaluations have cost, and that a budget in rollouts or tokens does not count the last."""
+    budget = found.study.budget
+    free = " (not counted)" if budget is not None and budget.unit in ("rollouts", "tokens") else ""
+    kinds = {kind: amounts(one, budget) for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours}
+    return "; ".join(f"{kind} {cost}{free if kind == 'evaluation' else ''}" for kind, cost in kinds.items())
 
 
 def amounts(spent: Cost, budget: Budget | None) -> str:

@@ -178,9 +178,5 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
         say("The plan was not approved; a campaign trains it anyway.")
     found = overview(campaign.root)
     if found is not None:
-        budget = found.study.budget
-        say(
-            "spent: "
-            + "; ".join(f"{kind} {following.amounts(one, budget)}" for kind, one in found.kinds.items() if one.rollouts)
-        )
+        say(f"spent: {following.by_kind(found)}")
     print_notes(note for note in outcome.notes if note.severity != "info")
