@@ -405,8 +405,11 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
 
 
 def test_evaluations_are_priced_as_the_runs_made_them_unless_asked_otherwise(make_runs: Make) -> None:
+    def samples(n: int, bp: int, c: float) -> float:
+        return 800.0
+
     levels = [(8, 32), (32, 32)]
-    drawn = make_runs(lambda *_: 800.0, levels, metric="evaluation_rollouts", eval_set="validation")
+    drawn = make_runs(samples, levels, metric="evaluation_rollouts", eval_set="validation")
     fits = fit(make_runs(levels=levels, eval_set="validation").concat(drawn), "avg@4")
     asked = (None, Evaluation(every_steps=5), Evaluation(n_problems=100))
     plans = [Planner(fits, evaluation=one).allocate("1M") for one in asked]
