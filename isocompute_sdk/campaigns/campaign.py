@@ -216,7 +216,10 @@ class Campaign:
             BackendError: another controller is at work on this campaign, or a run is refused or failed.
             RecordError: the folder holds another campaign, or the study was edited in a way that spoils what was run.
         """
-        self._backend()  # An unknown one is refused before anything is written.
+        # What would end it at once is refused before anything is written.
+        self._backend()
+        if (designed := self.designed) is not None and not designed.decisions():
+            designed.first_round()
         with controlling(self.study_folder):
             return Outcome(self.fit(), self.allocate(), self.compare(), self.refit(), self.notes())
 

@@ -162,7 +162,10 @@ def _run(
     stopped = [result.job.name for result in results if result.exit_code is None and not result.reason]
     if stopped:
         names = ", ".join(stopped)
-        raise BackendError(f"{len(stopped)} of {counted(len(results), 'run')} were stopped on request: {names}", AGAIN)
+        were = "was" if len(stopped) == 1 else "were"
+        raise BackendError(
+            f"{len(stopped)} of {counted(len(results), 'run')} {were} stopped on request: {names}", AGAIN
+        )
     return results
 
 

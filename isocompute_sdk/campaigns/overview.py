@@ -192,8 +192,8 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
     taken = () if designed is None else designed.decisions()
     if has_its_plan(folder) and saved is not None and not edits(saved.study, now):
         how, goes_on = "is done: its plan has been trained", ""
-        if not (folder / REFIT).exists():
-            how, goes_on = f"trains its plan, {Plan.load(folder / PLAN).sizes}", f" To go on: {to_go_on(folder)}"
+        if not (folder / REFIT).exists() and (found := overview(folder)) is not None:
+            how, goes_on = f"has its plan: {found.stage}", f" To go on: {to_go_on(folder)}"
         raise PlanError(
             f"{study.name} {how}",
             f"To plan more, raise the study's budget, or give a larger one (--budget C).{goes_on}",
@@ -266,30 +266,30 @@ def resuming(folder: Path, file: Path | None = None) -> str:
     return f"cd {quote(str(base))} && isocompute run {quote(os.path.relpath(shown.resolve(), base))}"
 
 
-def to_go_on(folder: Path | None, file: Path | None = None, budget: str = "") -> str:
+def to_go_on(folder: Path | None, file: Path | None = None, edit: str = "") -> str:
     """How to go on with a study: a command, or words where none does from here.
 
     Args:
         folder: the study's folder; None before its first run.
         file: as for `resuming`.
-        budget: another budget than its own, as typed.
+        edit: what to set in its file first.
     """
     how, when, copy = f"isocompute run {quote(str(file))}", "", file
     if folder is not None:
         study, copy = study_of(folder), file or folder / STUDY_COPY
         asked = study if file is None else load_study(file)
-        if asked is not None and not budget and (stop := _without_rise(folder, asked)) is not None:
+        if asked is not None and not edit and (stop := _without_rise(folder, asked)) is not None:
             advice = stop.hint or ""
-            return f"{advice[:1].lower()}{advice[1:-1]}; it stopped: {stop.message}"
+            return f"it stopped ({stop.message}): {advice[:1].lower()}{advice[1:-1]}"
         moved = study is not None and CAMPAIGN.holds(folder / SETTINGS) and _base(folder, study) is None
         how = resuming(folder, file) or "isocompute run with its study file, where it was started"
         if moved and study is not None:
             runs = Path(study.output_dir) / study.name
             how = f"move {folder} back to {runs} where it was started, and run its study there"
         if _controller_in(folder, _places(folder)) is not None:
-            how = how if budget else f"isocompute status {quote(str(folder))} --watch"
+            how = how if edit else f"isocompute status {quote(str(folder))} --watch"
             when = ", when its controller has ended"
-    return f"set budget: {budget} in {quote(str(copy))}, then{when}: {how}" if budget else how
+    return f"set {edit} in {quote(str(copy))}, then{when}: {how}" if edit else how
 
 
 def overview(folder: Path) -> Overview | None:

@@ -28,7 +28,7 @@ from isocompute_sdk.planning.next_runs import NextRun, NextRuns
 from isocompute_sdk.planning.pilot_design import PILOT_SHARES as SHARES
 from isocompute_sdk.planning.pilot_design import PilotDesign
 from isocompute_sdk.planning.pricing import amount_text
-from isocompute_sdk.planning.trials import LOOKS, prospects
+from isocompute_sdk.planning.trials import CHANCE, LOOKS, prospects
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Allocation, Budget, RunSpec, Study
 from isocompute_sdk.specs.study import Pilot
@@ -424,7 +424,8 @@ class DesignedPilot:
                     before, update_steps=steps, final_steps=steps, first_step=before.update_steps, stopped=None
                 )
                 continue
-            seed = one.seed + self.pilot.seed
+            # That of a further run counts on from the seeds of those before it.
+            seed = max(one.seed, self.pilot.seed)
             while (name := f"n{n}-bp{problems}-seed{seed}") in {*found, *existing} or (runs / name).exists():
                 seed += 1
             found[name] = Chosen(name, n, problems, one.update_steps, seed, one.update_steps)
@@ -459,9 +460,12 @@ class DesignedPilot:
         ]
         stopped = [run.run_id for run in now if run.stopped is not None]
         what = (
-            f"stopped {', '.join(stopped)}, which cannot be the best there" if stopped else "all may still be the best"
+            f"stopped {', '.join(stopped)}, whose chance to be the best there is below {CHANCE:.0%}"
+            if stopped
+            else "all may still be the best"
         )
-        reason = "; ".join(filter(None, (f"interim look, judged at the plan's {target:,.0f} rollouts: {what}", dearer)))
+        at = f"the {target:,.0f} rollouts left" if left.unit == "rollouts" else f"the plan's {target:,.0f} rollouts"
+        reason = "; ".join(filter(None, (f"interim look, judged at {at}: {what}", dearer)))
         self._save(taken, "look", reason, now, looks=looks, target=target)
 
     def _paid(self, taken: Sequence[Decision], ways: Sequence[tuple[Chosen, int, int]]) -> tuple[dict[str, int], str]:
@@ -483,7 +487,7 @@ class DesignedPilot:
             return ends, ""
         cost, share = (amount_text(amount, self.budget.unit) for amount in (rest, most))
         what = f"runs go on for {paid:.0%} of it" if paid else "all runs end now"
-        return ends, f"the rest of the way would cost {cost}, and {share} is left of the pilot's share: {what}"
+        return ends, f"the rest of the way would cost {cost}, and the pilot's share has {share} left: {what}"
 
     def _shortened(self, taken: Sequence[Decision]) -> bool:
         """Whether interrupted runs were made shorter, since the share of the pilot does not pay for the rest."""

@@ -13,11 +13,12 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from isocompute_sdk import files
+from isocompute_sdk.cli.shared import following
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_fits, print_plan
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.typed import Typed
-from isocompute_sdk.cli.shared.whole_campaign import STAGES, final_steps, report_campaign, telling
+from isocompute_sdk.cli.shared.whole_campaign import STAGES, report_campaign, telling
 from isocompute_sdk.cli.shared.work_progress import WorkProgress, resumable
 from isocompute_sdk.errors import BackendError, IsoComputeError, SpecError
 
@@ -161,7 +162,7 @@ def _run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None
             folder=output,
             executor=LocalExecutor(parallel),
             plan_options={"spend": "all"},
-            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses, lambda: final_steps(output)),
+            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses, lambda: following.final_steps(output)),
             on_decision=telling(output, json=json),
         )
         outcome = campaign.run()

@@ -126,7 +126,7 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
         shown = [{**status_dict(one), "job_state": words.get(one.folder)} for one in found]
         emit_json({"kind": "status", "runs": shown, "unreadable": damaged, **study})
     else:
-        for one, line in zip(found, described(found), strict=True):
+        for one, line in zip(found, described(found, folder), strict=True):
             state = words.get(one.folder)
             say(line + (f": {state}" if state else ""))
         say_spending([one.folder for one in found])

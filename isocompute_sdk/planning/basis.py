@@ -120,9 +120,11 @@ class Basis:
         Raises:
             PlanError: a budget in a unit that the throughput does not convert.
         """
-        evaluation = self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
-        if evaluation.n_problems is None and (whole := self._evaluated(evaluation.samples)) is not None:
-            evaluation = evaluation.replace(n_problems=whole)
+        given, evaluation = self.evaluation, self.inheritance.evaluation(self.evaluation, DEFAULT_EVALUATION)
+        if given is None or given.n_problems is None or "n_problems" not in given.model_fields_set:
+            # A file may hold fewer problems than the usual number.
+            whole = self._evaluated(evaluation.samples)
+            evaluation = evaluation if whole is None else evaluation.replace(n_problems=whole)
         return Pricing(budget, self._speed(budget), evaluation, evaluation_share)
 
     def _evaluated(self, samples: int) -> int | None:

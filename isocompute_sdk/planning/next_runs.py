@@ -423,7 +423,8 @@ def named(runs: Sequence[NextRun], problems: int) -> str:
     """Group sizes and lengths in one phrase, with B_p where that is not the plan's."""
     by_length: dict[tuple[int, int], list[str]] = {}
     for run in runs:
-        by_length.setdefault((run.rollouts, run.problems_per_batch), []).append(str(run.group_size))
+        how = " (continued)" if run.continues else f" (seed {run.seed})" if run.seed else ""
+        by_length.setdefault((run.rollouts, run.problems_per_batch), []).append(f"{run.group_size}{how}")
     parts = [
         f"n = {' and '.join(sizes)}{'' if bp == problems else f', B_p = {bp},'} to {short(length)} rollouts"
         for (length, bp), sizes in by_length.items()

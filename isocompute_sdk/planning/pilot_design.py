@@ -184,7 +184,7 @@ def design_pilot(
         raise PlanError(
             f"a budget of {amount_text(budget.amount, budget.unit)} does not pay for "
             f"{counted(min_update_steps, 'step')} of the smallest batch at B_p = {bp}",
-            "Raise the budget, or lower --min-update-steps.",
+            "Raise the budget.",
         )
     outlook = Outlook(surface, choices, generator)
     able = sorted(n for n in choices.group_size_J.tolist() if n <= MAX_SIZE)
@@ -225,7 +225,7 @@ def _first_round(
     runs = tuple(advised(t, pricing, 0.0, why) for t, why in zip(first, settles, strict=True))
     largest = max((run.group_size for run in runs), default=now[0])
     beyond = f" (this round tests up to n = {largest})" if now[0] > largest else ""
-    reason = f"no runs yet: {law} n = {now[0]}{beyond}; any n is expected to lose at least {regret:.3f} of reward"
+    reason = f"{law} n = {now[0]}{beyond}; any n is expected to lose at least {regret:.3f} of reward"
     if runs:
         cost = sum(run.cost for run in runs)
         reason += (

@@ -259,7 +259,7 @@ class Plan(Sized, Saved):
         units = dict.fromkeys((self.budget.unit, "rollouts", "wall_hours", "usd")) if part is not whole else {}
         shown = [part_of(part[unit], whole[unit], unit) for unit in units if unit in whole]
         if shown and (past := self.past.get(self.budget.unit)):
-            shown[0] += f" ({bare(past, self.budget.unit)} of it already trained)"
+            shown[0] += f", {bare(past, self.budget.unit)} of them trained"
         return ", ".join(shown)
 
     @property
@@ -566,16 +566,15 @@ def problem_sets(plan: Plan) -> str:
 
 def _cost(plan: Plan) -> str:
     budget, unit = plan.budget, plan.budget.unit
-    text = to_pay(plan)
+    text, late = to_pay(plan), "; the deadline allows no more" * ("deadline" in plan.binding)
     if budget.spent:
         spent = amount_text(budget.committed, unit)
-        return f"{text} left ({amount_text(budget.amount, unit)} less {spent} spent)"
+        return f"{text} left ({amount_text(budget.amount, unit)} less {spent} spent){late}"
     share = 1 - plan.unused_share
-    late = "deadline" in plan.binding
     if plan.stopping is not None:
         rest = f"the rest{' within the deadline' if late else ''} adds {small(plan.stopping.gain)}"
         return f"{text} ({share:.0%}); {rest} (--spend all (spend=))"
-    return f"{text}, {share:.1%} of the budget{'; the deadline allows no more' if late else ''}"
+    return f"{text}, {share:.1%} of the budget{late}"
 
 
 def to_pay(plan: Plan) -> str:

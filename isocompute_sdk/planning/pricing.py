@@ -84,6 +84,8 @@ def amount_text(value: float, unit: str) -> str:
     """An amount with its unit: `1,200 rollouts`, `25.3 GPU-hours`, `$75.00`."""
     if unit == "usd":
         return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
+    if 0 < value < 0.0005 and unit not in ("rollouts", "tokens"):
+        return f"<0.001 {UNITS.get(unit, unit)}"
     digits = 0 if unit in ("rollouts", "tokens") or value >= 100 else 1 if value >= 1 else 3
     return f"{value:,.{digits}f} {UNITS.get(unit, unit)}"
 

@@ -117,7 +117,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         )
     style.log_axis(ax, low / 1.1, high * 1.25, axis_name(fits))
     ax.set_ylabel(metric)
-    ax.set_title("Where each run ended")
+    ax.set_title("Highest evaluation of each run, at the compute where it ended")
     style.clip_falls(ax, [(c.compute_T, c.reward_T, style.look(c.group_size)[0]) for c in curves])
     samples = [
         Patch(

@@ -270,7 +270,8 @@ class Material:
             options: such as `--budget 3M`.
         """
         asked, new = self.asked, {option.partition(" ")[0] for option in options}
-        made = [] if asked.budget is None else [budget_option(asked.budget)]
+        own = None if self.study is None else self.study.budget
+        made = [] if asked.budget is None or asked.budget == own else [budget_option(asked.budget)]
         made += [] if asked.compare is None else [f"--against {quote(asked.compare)}"]
         kept = [option for option in made if option.partition(" ")[0] not in new]
         words = ["isocompute report", self.typed, *kept, *asked.words, *options, asked.output]

@@ -72,13 +72,18 @@ def speed_options(plan: Plan) -> list[str]:
     return [*options, *([] if hours is None else [f"--deadline {hours:.6g}h"])]
 
 
-def instead(plan: Plan) -> tuple[str, str] | None:
-    """What to ask in place of a plan that is not worth its cost, in words and as an option; None of other plans."""
+def instead(plan: Plan, *, campaign: bool) -> tuple[str, str] | None:
+    """What to ask in place of a plan that is not worth its cost, in words and as an option; None of other plans.
+
+    Args:
+        plan: the plan.
+        campaign: whether it is asked for a campaign, which is not asked what a reward costs.
+    """
     if plan.approval is not None and plan.approval.smaller is not None:
         budget = plan.budget.with_amount(plan.approval.smaller)
         return f"what {amount(budget.amount, budget.unit)} would buy", budget_option(budget)
-    if {"rollouts_per_batch", "update_steps"} <= {*plan.binding}:
-        # With both fixed no other budget buys more.
+    if campaign or {"rollouts_per_batch", "update_steps"} <= {*plan.binding}:
+        # With M and the batch fixed no other budget buys more.
         return None
     if (not plan.gains_nothing and plan.last_half is None) or (better := better_reward(plan)) is None:
         return None
@@ -112,7 +117,12 @@ def going_on(plan: Plan) -> str:
 
 
 def reward_test(plan: Plan, study: Study | None) -> str:
-    """The command for a plan of runs whose rewards do not rise: with the files of their study, or words to fill in."""
+    """The command for a plan of runs whose rewards do not rise: with the files of their study, or words to fill in.
+
+    Empty where the study's problems are not here, as those of simulated runs.
+    """
+    if study is not None and not Path(study.data.train).exists():
+        return ""
     if study is not None:
         data, reward = study.data.train, study.data.reward
         keys = {"--prompt-key": study.data.prompt_key, "--answer-key": study.data.answer_key}

@@ -13,7 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import SpecError, show
-from isocompute_sdk.phrases import GPUS, counted
+from isocompute_sdk.phrases import GPUS, counted, joined
 from isocompute_sdk.specs.base import IN_FILE, Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Amount, Count, Quantity
@@ -157,6 +157,12 @@ class Budget(Spec):
         return float(sum((self.spent or {}).values()))
 
     @property
+    def purposes(self) -> str:
+        """What that was spent on, in words; empty if nothing is spent."""
+        words = {"pilot": "a pilot", "lost": "lost attempts"}
+        return joined([words.get(one, one) for one in self.spent or ()] or [""])
+
+    @property
     def available(self) -> float:
         """Amount left for the planned run."""
         return self.amount - self.committed
@@ -194,12 +200,12 @@ class Budget(Spec):
 
     def __str__(self) -> str:
         hours = self.deadline_hours
-        deadline = "" if hours is None else f" within {round(hours, 1) or hours:,g} hour{'s' * (hours != 1)}"
+        within = "" if hours is None else f" within {round(hours, 1) or hours:,g} hour{'s' * (hours != 1)}"
         dollar = "$" * (self.unit == "usd")
-        spent = f", {dollar}{round(self.committed, 2):,.12g} of them spent" if self.spent else ""
+        spent = f" ({dollar}{round(self.committed, 2):,.12g} spent on {self.purposes})" if self.spent else ""
         gpus = "" if self.gpus is None else f" on {counted(self.gpus, 'GPU')}"
         amount, unit = f"{self.amount:,.12g}", "GPU-hours" if self.unit == "gpu_hours" else self.unit
-        return f"{f'${amount}' if unit == 'usd' else f'{amount} {unit}'}{gpus}{spent}{deadline}"
+        return f"{f'${amount}' if unit == 'usd' else f'{amount} {unit}'}{gpus}{within}{spent}"
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

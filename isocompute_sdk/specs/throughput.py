@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from isocompute_sdk import upward
 from isocompute_sdk.errors import SpecError
-from isocompute_sdk.phrases import counted
+from isocompute_sdk.phrases import counted, short
 from isocompute_sdk.specs.base import Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem
 from isocompute_sdk.specs.syntax.quantities import Count, Items, Number, Quantity
@@ -290,12 +290,12 @@ class Throughput(Spec):
         }
         lines: list[str] = []
         for name, (label, unit) in units.items() if self.rollouts_per_second is not None else ():
-            value, band = f"{getattr(self, name):,.4g}", ""
+            value, band = short(getattr(self, name)), ""
             if seen is not None and name in seen.intervals:
                 low, high = seen.intervals[name]
-                band = f" ({seen.level:.0%} interval {low:,.3g} to {high:,.3g})"
+                band = f" ({seen.level:.0%} interval {short(low)} to {short(high)})"
                 if seen.rate_is_limit and name == "rollouts_per_second":
-                    value, band = f"at least {low:,.3g}", f" ({seen.level:.0%})"
+                    value, band = f"at least {short(low)}", f" ({seen.level:.0%})"
             lines.append(f"{label:<18} {value} {unit}{band}")
         if self.gpu_exponent is not None:
             lines.append(f"{'GPUs':<18} rate ~ GPUs^{self.gpu_exponent:.2f}")
@@ -303,7 +303,7 @@ class Throughput(Spec):
             grown = "" if self.length_growth == 0 else f", {self.length(1e6):.2f} x after 1M rollouts"
             lines.append(f"{'tokens':<18} {self.tokens_per_rollout:,.4g} per rollout at the start{grown}")
         if self.evaluation_rollouts_per_second is not None:
-            lines.append(f"{'evaluation':<18} {self.evaluation_rollouts_per_second:,.4g} rollouts/s")
+            lines.append(f"{'evaluation':<18} {short(self.evaluation_rollouts_per_second)} rollouts/s")
         if self.startup_seconds:
             lines.append(f"{'start':<18} {self.startup_seconds:,.3g} s per run")
         if seen is not None:

@@ -278,14 +278,13 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
     lines = [f"next: {typed.asking('next')}"] if first else []
     lines += going_on("or" if first else "next", plan, typed)
-    if (other := instead(plan)) is not None:
+    if (other := instead(plan, campaign=bool(typed.campaign))) is not None:
         what, option = other
         return [*lines, f"{'or' if lines else 'next'}, {what}: {typed.instead(option)}"]
     if not first and plan.fits is not None and plan.fits.flat_runs is not None:
-        return [
-            f"next, to test the reward and how hard the problems are for the model: {reward_test(plan, typed.study)}",
-            f"then, with the log of a run whose reward rises: {typed.asking('allocate', 'NEW_RUN')}",
-        ]
+        test, again = reward_test(plan, typed.study), typed.asking("allocate", "NEW_RUN")
+        first = [f"next, to test the reward and how hard the problems are for the model: {test}"] if test else []
+        return [*first, f"{'then' if test else 'next'}, with the log of a run whose reward rises: {again}"]
     if plan.gains_nothing:
         return lines
     if first and typed.campaign:

@@ -122,7 +122,7 @@ class _Look:
 
     def lines(self) -> list[str]:
         """Runs and study."""
-        runs = [printable(line) for line in described(self._statuses)]
+        runs = [printable(line) for line in described(self._statuses, self.folder)]
         return runs if self._study is None else [*runs, *_lines(self._study, self._best)]
 
     def document(self) -> dict[str, Any]:
@@ -241,16 +241,24 @@ def _lines(found: Overview, best: Plan | None) -> Iterator[str]:
         # Of a finished campaign the measured reward stands above.
         ahead = f"{'' if found.done else reward} at {best.rollouts:,} rollouts"
         yield f"predicted best so far: n = {best.group_size}{equal}{ahead}"
-    spent = [f"{kind} {amounts(one, budget)}" for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours]
-    if spent:
-        yield "spent: " + "; ".join(spent)
+    if spent := by_kind(found):
+        yield f"spent: {spent}"
     if budget is not None and found.left is not None:
         part = "" if found.study.designed is not None else " for the plan"
-        yield f"left: {bare(found.left, budget.unit)} of {budget}{part}"
+        late = "" if budget.deadline_hours is None else f"; deadline: {budget.deadline_hours:,g} hours after the start"
+        yield f"left: {bare(found.left, budget.unit)} of {budget.replace(deadline_hours=None)}{part}{late}"
     if found.seconds_left is not None:
         whole = found.seconds_of_budget
         more = "" if whole is None else f", whole budget at this speed {duration(whole)}"
         yield f"time left: these runs {duration(found.seconds_left)}{more}"
+
+
+def by_kind(found: Overview) -> str:
+    """What pilot, plan and evaluations have cost, and that a budget in rollouts or tokens does not count the last."""
+    budget = found.study.budget
+    free = " (not counted)" if budget is not None and budget.unit in ("rollouts", "tokens") else ""
+    kinds = {kind: amounts(one, budget) for kind, one in found.kinds.items() if one.rollouts or one.gpu_hours}
+    return "; ".join(f"{kind} {cost}{free if kind == 'evaluation' else ''}" for kind, cost in kinds.items())
 
 
 def amounts(spent: Cost, budget: Budget | None) -> str:
@@ -287,19 +295,41 @@ def say_spending(folders: Sequence[Path]) -> None:
         say(f"used: {used.summary()}")
 
 
-def described(statuses: Sequence[RunStatus]) -> list[str]:
-    """One line for each run, which names its study where there are several."""
+def final_steps(folder: Path) -> dict[str, int]:
+    """M that each run of a designed pilot is to have if no look ends it."""
+    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
+
+    taken = read_decisions(folder)
+    return {run.run_id: run.final_steps for run in taken[-1].runs} if taken else {}
+
+
+def described(statuses: Sequence[RunStatus], folder: Path | None = None) -> list[str]:
+    """One line for each run, which names its study where there are several.
+
+    Args:
+        statuses: how far the runs are.
+        folder: of their campaign, whose decisions say which of them only pause.
+    """
+    final = dict[Path, int]()
+    with suppress(IsoComputeError):  # Damaged decisions are named with the study.
+        for place in {one.folder.parent for one in statuses} | ({folder} if folder else set[Path]()):
+            steps = final_steps(place)
+            final |= {one.folder: steps[one.run_id] for one in statuses if one.run_id in steps}
     if len({one.folder.parent for one in statuses}) > 1:
         statuses = [replace(one, run_id=f"{one.folder.parent.name}/{one.run_id}") for one in statuses]
-    return [_describe(one, widest(one.run_id for one in statuses)) for one in statuses]
+    width = widest(one.run_id for one in statuses)
+    return [_describe(one, width, final.get(one.folder) or one.update_steps) for one in statuses]
 
 
-def _describe(status: RunStatus, width: int) -> str:
+def _describe(status: RunStatus, width: int, steps: int | None) -> str:
     """One run on one line: n, B_p, steps done, rollouts, the last evaluation (or training reward), state."""
-    length = "?" if status.update_steps is None else f"{status.update_steps:,}"
-    share = f" ({status.step / status.update_steps:4.0%})" if status.update_steps else ""
+    length = "?" if steps is None else f"{steps:,}"
+    share = f" ({status.step / steps:4.0%})" if steps else ""
     value = f"{status.headline[0]} {status.headline[1]:.3f}" if status.headline else ""
     state = f"{status.state}: {status.message}" if status.message else status.state
+    if status.state == "finished":
+        # Its message says that a look ended it.
+        state = "paused" if steps is not None and status.step < steps else status.message or state
     if status.engine and status.job:
         state += f", {status.engine} {status.job}"
     if status.devices:

@@ -219,6 +219,13 @@ class BudgetOptions(SpeedOptions):
         from isocompute_sdk.campaigns.overview import question
         from isocompute_sdk.planning import Planner
 
+        if amount is None and around[0].designed is not None:
+            raise SpecError(
+                f"--for-reward with {around[1]}, a campaign, whose spending and deadline it does not count; "
+                "accepted: fits or runs",
+                f"Ask fits of its runs: isocompute fit {quote(str(around[1]))} --output fits.json, then: "
+                "isocompute allocate fits.json --for-reward REWARD",
+            )
         if amount is None:
             return Planner.for_study(fits, around[0], **self.changed_arguments()), None, self.choices()
         own = question(*around, fits, amount, **self.changed_arguments())
@@ -239,8 +246,13 @@ class BudgetOptions(SpeedOptions):
         if others := [option for option in opt.changed_options(mine) if option != "--budget"]:
             named = file if folder is None or file is not None else folder / STUDY
             return f"isocompute run does not take {joined(others)}: change the study first, {quote(str(named))}"
-        other = "" if self.budget is None or self.amount() == study.budget else self.budget
-        return f"next: {to_go_on(folder, file, other)}"
+        edit, own = "", study.budget
+        if self.budget is not None and own is not None and (asked := self.amount().in_place_of(own)) != own:
+            # A short form would drop what the study says beside the amount.
+            edit = f"budget: {self.budget}"
+            if asked.with_amount(own.amount) == own and (own.spent or own.deadline_hours is not None):
+                edit = f"{own.unit}: {asked.amount:.12g} under budget:"
+        return f"next: {to_go_on(folder, file, edit)}"
 
     def planner(self, fits: Fits | FitsSet) -> Planner:
         """The planner, with hardware, recipe and throughput as typed."""

@@ -82,7 +82,7 @@ def run_campaign(
             folder,
             executor=executor,
             metric=f"avg@{study.evaluation.samples}",
-            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses, lambda: final_steps(folder)),
+            watch=lambda stage, statuses: progress.runs(STAGES[stage], statuses, lambda: following.final_steps(folder)),
             on_edit=note_changes,
             on_decision=telling(folder, json=json),
             base=base,
@@ -162,14 +162,6 @@ def telling(folder: Path, *, json: bool) -> Callable[[str], object]:
     return tell
 
 
-def final_steps(folder: Path) -> dict[str, int]:
-    """M that each run of a designed pilot is to have if no look ends it."""
-    from isocompute_sdk.campaigns.pilot_rounds import read_decisions
-
-    taken = read_decisions(folder)
-    return {run.run_id: run.final_steps for run in taken[-1].runs} if taken else {}
-
-
 def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     """Print the plan, the prediction with its outcome, and what was spent."""
     from isocompute_sdk.campaigns.comparison import at_check
@@ -181,14 +173,10 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     say()
     say(outcome.comparison.summary())
     if checked := at_check(outcome.plan, outcome.comparison, store.read_journals(campaign.root)):
-        say(f"{checked}. A campaign spends its whole budget and does not stop at a check.")
+        say(f"{checked}. A campaign trains its plan to the end and does not stop at a check.")
     elif outcome.plan.approval is not None and outcome.plan.approval.kind == "do-not":
-        say("The plan was not approved and was trained: a campaign spends its whole budget.")
+        say("The plan was not approved; a campaign trains it anyway.")
     found = overview(campaign.root)
     if found is not None:
-        budget = found.study.budget
-        say(
-            "spent: "
-            + "; ".join(f"{kind} {following.amounts(one, budget)}" for kind, one in found.kinds.items() if one.rollouts)
-        )
+        say(f"spent: {following.by_kind(found)}")
     print_notes(note for note in outcome.notes if note.severity != "info")

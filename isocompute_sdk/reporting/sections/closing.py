@@ -10,6 +10,7 @@ from typing import Any
 from isocompute_sdk import api
 from isocompute_sdk.documents import digest_of
 from isocompute_sdk.errors import BackendError, IsoComputeError
+from isocompute_sdk.planning.allocate import KEPT
 from isocompute_sdk.planning.replan import USUAL_BACKEND
 from isocompute_sdk.reporting.material import Material
 from isocompute_sdk.reporting.page import Missing, Paragraph, Script, Section, Table
@@ -92,7 +93,7 @@ def provenance(material: Material) -> Section:
     if material.audit is not None:
         rows.append(("SHA-256 of the audit", str(material.audit.to_dict()["digest"])))
     options = sorted(material.options.items())
-    asked = ", ".join(f"{name} = {value}" for name, value in options if value is not None and name != "continued")
+    asked = ", ".join(f"{name} = {value}" for name, value in options if value is not None and name in KEPT)
     rows += [("Options of the plan", asked)] * bool(asked)
     if material.runs is not None:
         seeds = sorted({run.seed for run in material.runs.runs() if run.seed is not None})

@@ -78,7 +78,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     if outcome is not None:
         campaign, gone = material.campaign, 0.0
         if campaign is not None and campaign.left is not None and campaign.study.budget is not None:
-            gone = campaign.study.budget.available - campaign.left
+            gone = campaign.study.budget.amount - campaign.left
         again = material.asked_for(plan.budget.with_amount(float(f"{2 * max(plan.budget.amount, gone):.4g}")))
         text = "To plan again with the runs so far, for a larger budget that counts what they have cost:"
         more.append(Missing(text, material.again(again)))
@@ -136,8 +136,8 @@ def _without_rise(material: Material, plan: Plan, approval: Approval) -> Answer:
     if first is not None and first.runs:
         sentence = say.sentence(first.reason)
     else:
-        reason += " To test the reward and how hard the problems are for the model:"
         command = say.reward_test(plan, material.study)
+        reason += " To test the reward and how hard the problems are for the model:" if command else ""
     return Answer(TONES[approval.kind], approval.label, sentence, reason, (), command, more=tuple(_going_on(material)))
 
 
@@ -206,12 +206,17 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
     of_plan = None if material.campaign is None else material.campaign.kinds["plan"].rollouts
     detail = f"{of_plan or plan.rollouts:,.0f} by the plan; evaluations on top: {spent.evaluation_rollouts:,.0f}"
     facts = [Fact("Spent", f"{spent.rollouts:,.0f} rollouts", detail)]
-    seconds, unit = 3600 * spent.hours, plan.budget.unit
-    if unit != "rollouts" and material.campaign is not None:
-        paid = sum((getattr(cost, unit) or 0.0 for cost in material.campaign.kinds.values()), 0.0)
-        facts = [Fact("Paid", say.amount(paid, unit), f"of {say.amount(plan.budget.amount, unit)}"), *facts]
+    seconds, unit, campaign = 3600 * spent.hours, plan.budget.unit, material.campaign
+    if unit != "rollouts" and campaign is not None and (own := campaign.study.budget) is not None:
+        paid = own.committed + sum(getattr(cost, unit) or 0.0 for cost in campaign.kinds.values())
+        facts = [Fact("Paid", say.amount(paid, unit), f"of {say.amount(own.amount, unit)}{_before(own)}"), *facts]
     # Simulated runs log next to none.
     return facts if seconds < 0.5 else [*facts, Fact("Time", duration(seconds), "of all runs together")]
+
+
+def _before(budget: Budget) -> str:
+    """What was spent beside the runs of a study, by what its file says."""
+    return f", {say.amount(budget.committed, budget.unit)} of that on {budget.purposes}" if budget.spent else ""
 
 
 def _going_on(material: Material) -> list[Block]:
@@ -222,9 +227,11 @@ def _going_on(material: Material) -> list[Block]:
         blocks.append(Paragraph(text))
     if (campaign := material.campaign) is not None and not campaign.done:
         budget, stop, command = campaign.study.budget, in_the_way(campaign), material.resuming
+        assert budget is not None, "a campaign has one"
         text = "The campaign is under way" if stop is None else "The campaign has stopped"
-        if budget is not None and campaign.left is not None and (spent := budget.available - campaign.left):
-            text += f"; {bare(spent, budget.unit)} of {budget} are spent"
+        if campaign.left is not None and (spent := budget.amount - campaign.left):
+            whole = say.amount(budget.amount, budget.unit)
+            text += f"; {bare(spent, budget.unit)} of {whole} are spent{_before(budget)}"
             if since := material.spent_since:
                 text += f", {bare(since, budget.unit)} of that since the plan was made"
         if campaign.first:
@@ -234,10 +241,10 @@ def _going_on(material: Material) -> list[Block]:
         if material.comparison is not None:
             text += ". The run of its plan has ended, and its next start fits it with the others"
         elif (plan := material.plan) is not None and stop is None and not (plan.fits is not None and plan.fits.no_rise):
-            text += ". It will spend its whole budget, whatever is approved here, and does not stop at a check"
+            text += ". It trains its plan to the end, whatever is approved here, and does not stop at a check"
         if campaign.controller is None:
             other, how = material.asked.budget, "to go on"
-            if other is not None and other.replace(spent=None) != budget:
+            if other is not None and other.in_place_of(budget).replace(spent=None) != budget.replace(spent=None):
                 how = f"this page asks about {other.replace(spent=None)}: change the budget in its study first; then"
             if stop is not None:
                 why = "" if stop.message in material.problem else f": {stop.message}. {stop.shell_hint}".rstrip(".")
@@ -263,9 +270,10 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
             # It may choose further runs beside them.
             makes = "decides again before it makes" if material.campaign.first else "makes"
             text, command = f"{text}The campaign {makes} such runs itself.", material.resuming
+            text += " To go on:" if command else ""
     elif approval.kind == "do-not" and (command := material.going_on):
         text += f"Next, check {say.GOING_ON}{_of_runs(command)}:"
-    elif approval.kind == "do-not" and (other := say.instead(plan)) is not None:
+    elif approval.kind == "do-not" and (other := say.instead(plan, campaign=bool(material.campaign))) is not None:
         what, option = other
         command = material.instead(option)
         text += f"Next, ask {what}{_of_runs(command)}:"

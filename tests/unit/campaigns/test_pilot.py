@@ -280,6 +280,10 @@ def test_a_backend_that_cannot_continue_runs_gets_new_ones(tmp_path: Path) -> No
     taken = read_decisions(tmp_path / "out")
     assert not any(one.what == "look" for one in taken)
     assert taken[-1].continues == ""
+    # What is advised names the seed that a second run of its n gets.
+    again = [run for one in taken if one.asked is not None for run in one.asked.runs if run.seed]
+    assert again
+    assert {(run.sizes, run.seed) for run in again} <= {(run.sizes, run.seed) for run in taken[-1].runs}
     assert outcome.comparison.run_id.startswith("plan-")
     assert before_plan(tmp_path / "out") <= 0.25 * BUDGET
 

@@ -160,6 +160,11 @@ def test_what_comes_before_the_next_decision_is_said_alike_on_every_screen(
         asked = (("next", "study.yaml"), ("next", str(folder)), ("allocate", str(folder)), ("status", str(folder)))
         for text in ("\n".join(page), *(ok(isocompute(*one)).stdout for one in asked)):
             assert all(one in " ".join(text.split()) for one in first)
+        # They are no finished runs, and have the length that they go on to.
+        lines = ok(isocompute("status", str(folder))).stdout.splitlines()[: len(last.runs)]
+        states = {line.split()[0]: line for line in lines}
+        assert all(("paused" in states[run.run_id]) == (first == looks or run.stopped is None) for run in last.runs)
+        assert not any("finished" in line for line in lines)
     # Where too little is measured it goes on too.
     for run in last.runs[1:]:
         (folder / run.run_id).rename(tmp_path / run.run_id)
@@ -228,6 +233,7 @@ def test_a_campaign_is_named_by_its_study_and_its_folder_alike_also_where_that_w
     assert f"{compared.measured:.3f}" in ended.sentence
     assert command in [one.command for one in ended.more if isinstance(one, Missing)]
     assert "has ended, its next start compares it" in ok(isocompute("status", str(folder))).stdout
+    assert "has ended, its next start compares it" in isocompute("next", str(folder)).stderr
     # While it trains its plan, its page tells what was spent before from what is.
     journal = folder / read_decisions(folder)[-1].planned / "metrics.jsonl"
     whole = journal.read_text()
@@ -292,7 +298,7 @@ def test_runs_so_far_count_towards_the_deadline_of_their_study_and_no_other(
     monkeypatch.chdir(tmp_path)
     Campaign(own, folder, base=tmp_path).run()
     (folder / "refit.json").unlink()
-    assert "deadline" not in ok(isocompute("status", str(folder))).stdout
+    assert "deadline passed" not in ok(isocompute("status", str(folder))).stdout
     for journal in folder.glob("*/metrics.jsonl"):
         slow = re.sub(r'("sampling": )[0-9.]+', r"\g<1>9999.0", journal.read_text())
         journal.write_text(slow)
@@ -335,10 +341,12 @@ def test_a_campaign_stops_before_its_plan_where_runs_speak_against_it(
     for text in (*(ok(isocompute(one, "runs/flat")).stdout for one in ("status", "next")), " ".join(shown)):
         assert reason in text
         assert "isocompute run" not in text
-        assert "whole budget" not in text
+        assert "its plan to the end" not in text
     assert "isocompute launch" not in stopped.stderr
-    # The command that tests the reward names the files of the study.
-    assert {"t.jsonl", "r.py"} < set(shlex.split(told.command))
+    # The command that tests the reward names the files of the study, where they are.
+    assert not told.command
+    (tmp_path / "t.jsonl").touch()
+    assert {"t.jsonl", "r.py"} < set(shlex.split(build(gather(folder, Asked())).answer.command))
     taken = read_decisions(folder)
     assert all(one.what != "plan" for one in taken)
     # Before it stops its runs go on for longer, and with more of the budget until one rises.
@@ -440,6 +448,32 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     assert not found.resuming
 
 
+def test_a_deadline_and_what_was_spent_before_are_in_every_answer_about_a_campaign(
+    isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = STUDY.replace("100k", "{rollouts: 100k, deadline_hours: 1.2, spent: {labelling: 5k}}")
+    study += "throughput: {rollouts_per_second: 20, gpus: 1}\n"
+    (tmp_path / "study.yaml").write_text(study)
+    folder = Path("runs/auto")
+    pause_at("round 2")
+    # Its file keeps them where its amount is edited.
+    for command in ("next", "allocate"):
+        assert "set rollouts: 150000 under budget:" in ok(isocompute(command, str(folder), "--budget", "150k")).stdout
+    found, of_page = overview(folder), gather(folder, Asked())
+    assert found is not None
+    assert found.left is not None
+    assert "deadline allows" in ok(isocompute("allocate", str(folder))).stdout
+    for material, other in ((of_page, False), (gather(folder, Asked(budget=Budget("150k"))), True)):
+        text = " ".join(one.text for one in build(material).answer.more if isinstance(one, Missing))
+        assert ("change the budget" in text) == other
+        assert f"{100_000 - found.left:,.0f} of 100,000 rollouts" in text
+    # What a reward costs is asked without them, so not of a campaign.
+    assert isocompute("allocate", str(folder), "--for-reward", "0.4").returncode == 1
+    # The command of the page asks the same again.
+    assert "--spent" not in of_page.again()
+
+
 def test_every_command_fits_the_folder_of_a_study_as_its_campaign_does(isocompute: Run, tmp_path: Path) -> None:
     # Two batches do not show the rule that their learning rates follow.
     study = STUDY.replace("pilot:", "sweep: {group_size: [4, 16], problems_per_batch: 8, rollouts: 10k}\n#")
@@ -464,6 +498,11 @@ def test_options_of_a_sweep_and_a_campaign_are_not_mixed_up(isocompute: Run, tmp
     assert refused.returncode == 1
     command = refused.stderr.strip().splitlines()[-1].partition("isocompute ")[2]
     assert "M = " in ok(isocompute(*command.split())).stdout
+    # A budget that pays for nothing is refused before anything is written too.
+    (tmp_path / "study.yaml").write_text(STUDY.replace("100k", "1k"))
+    small = isocompute("run", "study.yaml")
+    assert small.returncode == 1
+    assert "--" not in small.stderr
     sweep = STUDY.replace("pilot:", "sweep: {group_size: [4, 8], problems_per_batch: 8, rollouts: 10k}\n#")
     (tmp_path / "study.yaml").write_text(sweep)
     assert isocompute("run", "study.yaml", "--against", "n=4,bp=8").returncode == 1

@@ -120,6 +120,9 @@ def test_what_one_run_costs_is_said_once_and_its_problems_per_batch_where_the_pl
     assert found.summary().count(amount_text(run.cost, "rollouts")) == 1
     assert "B_p" not in named([run], run.problems_per_batch)
     assert f"B_p = {run.problems_per_batch}" in named([run], 2 * run.problems_per_batch)
+    # A run that goes on, a new one and a second one of its n are told apart.
+    ways = [replace(run, continues=of, seed=seed) for of, seed in ((None, 0), (None, 2), ("a", 0))]
+    assert len({named([one], run.problems_per_batch) for one in ways}) == len(ways)
     for problems in (run.problems_per_batch, 2 * run.problems_per_batch):
         plan = planner.allocate("3M", problems_per_batch=problems, slots=0)
         assert ("B_p" in briefly(run, plan, "rollouts")) is (problems != run.problems_per_batch)

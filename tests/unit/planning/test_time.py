@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -245,7 +246,7 @@ def test_what_is_spent_already_is_not_planned_again(fits: Fits) -> None:
     assert rest.breakdown["pilot"] == {"gpu_hours": 6}
     assert rest.unused_share == pytest.approx(whole.unused_share)
     assert "lost" in rest.summary()
-    assert {"40", "10"} <= set(str(rest.budget).split())
+    assert {"40", "10"} <= set(re.findall(r"\d+", str(rest.budget)))
     with pytest.raises(SpecError, match=r"40 gpu_hours.* 40"):
         Budget(gpu_hours=40, spent={"pilot": 40})
     with pytest.raises(SpecError, match="spent"):
@@ -401,3 +402,15 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
         planner.allocate(Budget(usd=200, gpus=8))
     with pytest.raises(PlanError, match="16"):
         Planner(planner.fits, Hardware(gpus=16)).allocate("100 GPU-hours on 8xH100")
+
+
+def test_evaluations_are_priced_as_the_runs_made_them_unless_asked_otherwise(make_runs: Make) -> None:
+    def samples(n: int, bp: int, c: float) -> float:
+        return 800.0
+
+    levels = [(8, 32), (32, 32)]
+    drawn = make_runs(samples, levels, metric="evaluation_rollouts", eval_set="validation")
+    fits = fit(make_runs(levels=levels, eval_set="validation").concat(drawn), "avg@4")
+    asked = (None, Evaluation(every_steps=5), Evaluation(n_problems=100))
+    plans = [Planner(fits, evaluation=one).allocate("1M") for one in asked]
+    assert [plan.evaluation.n_problems for plan in plans] == [200, 200, 100]
