@@ -318,7 +318,9 @@ def wasted_before(attempts: Sequence[Extent], paths: Sequence[Counter]) -> Array
 
 
 def running_total(step_T: Array, amount_T: Array, at_T: Array) -> Array:
-    """Sum of the amounts of updates 1, 2, ... up to each step; NaN from the first update without an amount on.
+    """Sum of the amounts of updates 1, 2, ... up to each step; those that a log left out lie between their neighbours.
+
+    NaN behind the last known one, and everywhere if the first lies further from the start than they usually lie apart.
 
     Args:
         step_T: updates with a known amount, increasing.
@@ -327,8 +329,9 @@ def running_total(step_T: Array, amount_T: Array, at_T: Array) -> Array:
     """
     known = np.isfinite(amount_T) & (step_T >= 1)
     step_T, amount_T = step_T[known], amount_T[known]
-    whole = int(np.cumprod(step_T == np.arange(1, len(step_T) + 1)).sum())
-    total = np.concatenate([[0.0], np.cumsum(amount_T[:whole])])
+    usual = float(np.median(np.diff(step_T))) if len(step_T) > 1 else 1.0
+    whole = int(step_T[-1]) if len(step_T) and step_T[0] <= usual else 0
+    total = np.concatenate([[0.0], np.cumsum(np.interp(np.arange(1, whole + 1), step_T, amount_T)) if whole else []])
     inside = (at_T <= whole) & (at_T == np.floor(at_T))
     return np.where(inside, total[np.where(inside, at_T, 0).astype(np.intp)], np.nan)
 
