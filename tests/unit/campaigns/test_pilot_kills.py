@@ -84,7 +84,8 @@ def kill_in(place: Place, delay: float, parts: tuple[str, ...] | None) -> bool:
 def written(place: Place) -> dict[str, bytes]:
     """Journals, decisions and the plan."""
     out = place.folder / "out"
-    paths = [*out.glob("runs/kills/*/metrics.jsonl"), *out.glob(f"{FOLDER}/*.json"), out / "plan.json"]
+    # Names that begin with a dot are files that a kill left half written.
+    paths = [*out.glob("runs/kills/*/metrics.jsonl"), *out.glob(f"{FOLDER}/[!.]*.json"), out / "plan.json"]
     return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
