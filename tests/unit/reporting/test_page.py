@@ -358,6 +358,9 @@ def test_an_audit_and_its_saved_file_give_pages(make_runs: Callable[..., RunSet]
     assert curves
     loaded = page_of(found.save(tmp_path / "audit.json"))
     assert "RUNS --metric avg@4 --bounds -10 12 --eval-set validation --budget " in loaded.answer.command
+    (behind,) = blocks(loaded, "runs")
+    assert isinstance(behind, Missing)
+    assert "report RUNS --metric avg@4 --bounds -10 12 " in behind.command
     assert pictures(loaded) == ()
     assert page_of(found).answer.sentence == loaded.answer.sentence
     (group,) = found.groups
