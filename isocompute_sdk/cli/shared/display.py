@@ -286,7 +286,8 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         first = [f"next, to test the reward and how hard the problems are for the model: {test}"] if test else []
         return [*first, f"{'then' if test else 'next'}, with the log of a run whose reward rises: {again}"]
     if plan.gains_nothing:
-        return lines
+        page = typed.asking("report") if saved is None else f"isocompute report {quote(str(saved))}"
+        return lines or [f"next, to see why on one page: {page}"]
     if first and typed.campaign:
         how = "let the campaign go on, which makes such runs first"
         return [*lines, f"or {how}: {typed.campaign.removeprefix('next: ')}"]

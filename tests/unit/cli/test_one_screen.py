@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -142,6 +143,17 @@ def test_next_names_the_run_that_the_plan_says_to_make_first(isocompute: Command
     assert first["runs"]
     # What was not run is not planned then, so that no run can make it so.
     assert mode == "expected" or {run["group_size"] for run in first["runs"]} <= set(runs["group_size"])
+
+
+def test_a_plan_that_gains_nothing_leads_to_its_page() -> None:
+    plan = iso.Planner(iso.fit(recorded("trl-sort"), draws=80)).allocate("800k")
+    assert plan.gains_nothing
+    assert plan.gain is not None
+    alone = replace(plan, gain=replace(plan.gain, run_to_go_on=None), next_runs=None)
+    typed = Typed(("allocate", "sort.csv", "--budget", "800k"))
+    for saved, page in ((None, "sort.csv --budget 800k"), (Path("p.json"), "p.json")):
+        (line,) = what_next(alone, typed, saved)
+        assert line.endswith(f": isocompute report {page}")
 
 
 @pytest.mark.usefixtures("runs_csv")
