@@ -15,6 +15,7 @@ from isocompute_sdk.ingest.formats.configuration import Said, SavedConfig
 from isocompute_sdk.ingest.stores.saved_config import document, flat, read_config, settings_in, translate
 from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import registry
 from isocompute_sdk.training.rendering import sh
 from isocompute_sdk.training.scripts import commands, configuration_in
 
@@ -130,17 +131,20 @@ def against(backend: object, name: str, run: RunSpec, script: Path) -> Compariso
     config, gaps = _read(script)
     if config is None or name not in config.dialect:
         found = "no such file" if not script.is_file() else "none of its settings are known"
+        other = "" if config is None else config.dialect.partition(" ")[0]
         if config is not None:
             found = f"its settings are those of {config.dialect}"
         computed = (
             "Values that a program computes or takes from its own options stay hidden: give the command that starts it"
         )
         more = f" {computed}, in a shell script." if script.suffix in (".py", ".ipynb") else ""
-        raise BackendError(
+        error = BackendError(
             f"{script}: {'; '.join([found, *gaps])}; accepted: a command of {name} in a shell script, a Python file or "
             "a configuration",
             f"Give the file that names n and the batch size, or choose its framework with --backend.{more}",
         )
+        hint = f"Add --backend {other}, or give a file of {name}."
+        raise error.in_shell(hint, [f"--backend {other}"]) if other in registry.available() else error
     steps = writer.update_steps(config.keys)
     rows, context = _sizes(run, config, steps), run.context()
     for field in COMPARED:

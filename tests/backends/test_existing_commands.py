@@ -156,6 +156,12 @@ def test_a_configuration_that_is_not_there_is_named(plan: Plan, tmp_path: Path) 
         existing.against(registry.load("trl"), "trl", run_of(plan, "trl"), alone)
 
 
+def test_a_script_of_another_framework_is_compared_with_its_backend(plan: Plan) -> None:
+    with pytest.raises(BackendError) as refused:
+        existing.against(registry.load("openrlhf"), "openrlhf", run_of(plan, "openrlhf"), COMMANDS / "verl.sh")
+    assert refused.value.options == ("--backend verl",)
+
+
 def test_settings_of_the_objective_that_differ_are_shown(plan: Plan) -> None:
     rows = existing.against(registry.load("verl"), "verl", run_of(plan, "verl"), COMMANDS / "verl.sh").rows
     (row,) = [row for row in rows if row.name.endswith("kl_loss_type")]
