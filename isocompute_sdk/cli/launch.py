@@ -374,10 +374,11 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
         for row in compared.rows:
             # What stands in the script itself needs no path.
             where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
-            theirs, ours = ("not set" if one is None else printable(_shown(one)) for one in (row.script, row.plan))
+            none = "unknown" if row.evidence else "not set"
+            theirs, ours = (none if one is None else printable(_shown(one)) for one in (row.script, row.plan))
             lines.append(("!" if row.script is not None and not row.same else " ", row.name, theirs, ours, where))
         say("\n".join(aligned(lines)))
-        different, silent = sum(not row.same for row in said), len(compared.rows) - len(said)
+        different, silent = sum(not row.same for row in said), sum(not row.evidence for row in compared.rows)
         say(f"{different} of {counted(len(said), 'setting')} in {name} differ (marked !)")
         decided = existing.decided(settings)
         kept = [row for row in said if not row.same and row.name in COMPARED and row.name not in decided]

@@ -71,10 +71,10 @@ class Row:
     name: str
     """Ours where we have one, else the framework's."""
     script: Any
-    """None: the script does not say, so the framework's default holds."""
+    """None: the script does not say, so the framework's default holds, or it depends on what `evidence` names."""
     plan: Any
     evidence: str
-    """File and keys behind the script's value; empty without a value."""
+    """File and keys behind the script's value, or what it depends on; empty if the script says nothing about it."""
 
     @property
     def same(self) -> bool:
@@ -234,8 +234,7 @@ def _gaps(config: SavedConfig, name: str, steps: float | None) -> list[str]:
         for key, value in config.keys.items()
         if isinstance(value, str) and "$" in value and any(part in key for part in _SIZES)
     ]
-    epochs = [f"{key} = {value}" for key, value in config.keys.items() if key.endswith(_EPOCHS)]
-    if steps is None and epochs:
+    if steps is None and (epochs := _epochs(config)):
         found.append(f"M follows from the rows of the data and {', '.join(epochs)}")
     if config.batch is not None and "problems_per_batch" not in config.fields:
         found.append(f"{config.batch.value} rollouts per batch on each process; the number of processes is unknown")
@@ -265,13 +264,17 @@ def _sizes(run: RunSpec, config: SavedConfig, steps: float | None) -> list[Row]:
     names = ("group_size", "problems_per_batch")
     said = [config.fields.get(name) for name in names]
     rows = [
-        Row(name, one.value if one else None, getattr(run, name), one.evidence if one else "")
-        for name, one in zip(names, said, strict=True)
+        Row(name, one.value if one else None, getattr(run, name), source.evidence if source else "")
+        for name, one, source in zip(names, said, (said[0], said[1] or config.batch), strict=True)
     ]
     n, problems = (one.value if one else None for one in said)
     whole = int(n * problems * steps) if n is not None and problems is not None and steps is not None else None
-    rows.append(Row("update_steps", steps, run.update_steps, str(config.path) if steps else ""))
-    return [*rows, Row("rollouts", whole, run.rollouts, "n x B_p x M" if whole else "")]
+    rows.append(Row("update_steps", steps, run.update_steps, str(config.path) if steps else ", ".join(_epochs(config))))
+    return [*rows, Row("rollouts", whole, run.rollouts, "n x B_p x M")]
+
+
+def _epochs(config: SavedConfig) -> list[str]:
+    return [f"{key} = {value}" for key, value in config.keys.items() if key.endswith(_EPOCHS)]
 
 
 def _others(settings: Sequence[Setting], config: SavedConfig, known: Sequence[str]) -> Iterable[Row]:

@@ -139,6 +139,9 @@ def test_a_script_in_any_documented_style_is_understood(plan: Plan, script: str)
     assert {name: found.get(name) for name in says} == says
     assert not any("per_gpu" in name or "memory" in name for name in found)
     assert (OPEN[script] in "; ".join(shown.gaps)) if script in OPEN else shown.gaps == []
+    if script == "trl_program.py":
+        # It sets the batch, of an unknown number of processes.
+        assert {row.name for row in shown.rows if row.script is None and row.evidence} == {PROBLEMS, "rollouts"}
 
 
 def test_a_text_file_with_flags_is_read_as_the_command_is(plan: Plan, tmp_path: Path) -> None:
