@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.cli.shared.display import what_next
+from isocompute_sdk.cli.shared.display import print_notes, what_next
 from isocompute_sdk.cli.shared.typed import Typed, filled
 from isocompute_sdk.laws import measured_easy
 from tests.processes import ok
@@ -191,6 +191,13 @@ def test_commands_that_follow_from_each_other_keep_the_unit_and_end(
     assert bool(rewards) == reached
     assert all(words[-2:] == ["--reward-unit", "usd"] for words in rewards)
     assert all(words[-1].endswith("usd") for words in asked[1:] if words not in rewards)
+
+
+def test_what_is_true_of_many_runs_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said = [("a", "samples unknown"), ("b", "samples unknown"), ("c", "damaged")]
+    print_notes(iso.Note("some-code", "warning", f"run {run!r}: {text}", {"run_id": run}) for run, text in said)
+    shown = capsys.readouterr().out
+    assert [shown.count(text) for text in ("samples unknown", "same in 1 other run", "damaged")] == [1, 1, 1]
 
 
 def test_commands_about_the_table_that_was_read_name_it(isocompute: Command, tmp_path: Path) -> None:
