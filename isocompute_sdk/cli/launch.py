@@ -172,13 +172,15 @@ def _next(plan: Plan, start: str, output_dir: str, train_data: str) -> Iterator[
         read = f" {runs_behind(plan.fits)}"
         alone = percent or not _own_runs(plan) or any(word in read for word in (" --set ", " --map "))
         beside = "" if alone else read.strip()
-        source = f" {beside}" * bool(beside)
+        source, same = f" {beside}" * bool(beside), rewards(plan) if beside else []
+        if any(option.startswith("--rename") for option in same):
+            when += f", if {plan.metric} is the same reward as the script's avg@{plan.evaluation.samples}"
         words = [
             f"isocompute forecast{source}",
             quote(output_dir),
             *([] if percent else bounds_words(plan.fits)),
             *(f"--pool {name}" for name in (pooled(plan.fits, [plan.learning_rate], train_data) if beside else ())),
-            *(rewards(plan) if beside else ()),
+            *same,
             f"--remaining {remaining}",
         ]
         yield f"{when}: {' '.join(words)}{', with your runs in place of RUNS' * (beside == 'RUNS')}"
