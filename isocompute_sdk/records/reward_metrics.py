@@ -269,7 +269,7 @@ def no_rise_words(metric: str, runs: int) -> tuple[str, str]:
     """That rewards do not rise and what follows; and what to do."""
     who = "the run does" if runs == 1 else f"the {runs} runs together do"
     so = "" if runs == 1 else "no n can be told from another and "
-    seen = f"no rise seen: {who} not rise in {metric} beyond noise, so {so}forecasts mean nothing"
+    seen = f"{who} not rise in {metric} beyond noise, so {so}forecasts mean nothing"
     return seen, "Check the reward, the learning rate, and how hard the problems are."
 
 
