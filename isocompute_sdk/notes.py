@@ -27,6 +27,10 @@ class Note:
         """Severity, code and message."""
         return f"[{self.severity}] {self.code}: {self.message}"
 
+    def without_run(self) -> str:
+        """The message without the name of the run that it is about."""
+        return self.message.removeprefix(f"run {self.data.get('run_id')!r}: ")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON form; `Note(**mapping)` reads it back."""
         return {**vars(self), "data": dict(self.data)}

@@ -15,7 +15,7 @@ from isocompute_sdk.errors import IsoComputeError
 from isocompute_sdk.interrupts import INTERRUPTED
 
 BATCH = ("--max-rollouts-per-batch", "--rollouts-per-batch", "--problems-per-batch")
-ONCE = ("--metric", "--eval-set", "--bounds", "--deadline", *BATCH)
+ONCE = ("--backend", "--metric", "--eval-set", "--bounds", "--deadline", *BATCH)
 """Options of which a new value takes the place of the one that was typed."""
 
 

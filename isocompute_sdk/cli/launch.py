@@ -172,13 +172,15 @@ def _next(plan: Plan, start: str, output_dir: str, train_data: str) -> Iterator[
         read = f" {runs_behind(plan.fits)}"
         alone = percent or not _own_runs(plan) or any(word in read for word in (" --set ", " --map "))
         beside = "" if alone else read.strip()
-        source = f" {beside}" * bool(beside)
+        source, same = f" {beside}" * bool(beside), rewards(plan) if beside else []
+        if any(option.startswith("--rename") for option in same):
+            when += f", if {plan.metric} is the same reward as the script's avg@{plan.evaluation.samples}"
         words = [
             f"isocompute forecast{source}",
             quote(output_dir),
             *([] if percent else bounds_words(plan.fits)),
             *(f"--pool {name}" for name in (pooled(plan.fits, [plan.learning_rate], train_data) if beside else ())),
-            *(rewards(plan) if beside else ()),
+            *same,
             f"--remaining {remaining}",
         ]
         yield f"{when}: {' '.join(words)}{', with your runs in place of RUNS' * (beside == 'RUNS')}"
@@ -374,10 +376,11 @@ def _show_existing(plan: Plan, run: RunSpec, *, overrides: bool, against: Path |
         for row in compared.rows:
             # What stands in the script itself needs no path.
             where = printable(row.evidence.replace(f"{script}: ", "").removesuffix(script))
-            theirs, ours = ("not set" if one is None else printable(_shown(one)) for one in (row.script, row.plan))
+            none = "unknown" if row.evidence else "not set"
+            theirs, ours = (none if one is None else printable(_shown(one)) for one in (row.script, row.plan))
             lines.append(("!" if row.script is not None and not row.same else " ", row.name, theirs, ours, where))
         say("\n".join(aligned(lines)))
-        different, silent = sum(not row.same for row in said), len(compared.rows) - len(said)
+        different, silent = sum(not row.same for row in said), sum(not row.evidence for row in compared.rows)
         say(f"{different} of {counted(len(said), 'setting')} in {name} differ (marked !)")
         decided = existing.decided(settings)
         kept = [row for row in said if not row.same and row.name in COMPARED and row.name not in decided]

@@ -185,12 +185,11 @@ class AllocationLaw:
         return 2.0 ** np.minimum(low, own), 2.0 ** np.maximum(high, own)
 
     def describe(self) -> str:
-        """One line: parameters with standard errors, plateau, status."""
+        """One line: parameters with standard errors where their digits show any, plateau, status."""
 
         def show(parameter: str, digits: int) -> str:
-            error = self.stderr.get(parameter)
-            value = f"{getattr(self, parameter):.{digits}f}"
-            return value if error is None else f"{value} +- {error:.{digits}f}"
+            error = round(self.stderr.get(parameter) or 0.0, digits)
+            return f"{getattr(self, parameter):.{digits}f}" + f" +- {error:.{digits}f}" * (error > 0)
 
         return (
             f"L = {show('L', 2)}, k = {show('k', 4 if self.x == 'update_steps' else 2)}, "

@@ -414,8 +414,7 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
 
 def _advised(note: Note) -> tuple[str, str]:
     """A note under its run, without the run's name, and what to do about it."""
-    about = f"run {note.data.get('run_id')!r}: "
-    return note.message.removeprefix(about), _ADVICE.get(note.code, "see docs/notes.md")
+    return note.without_run(), _ADVICE.get(note.code, "see docs/notes.md")
 
 
 def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]]:

@@ -289,7 +289,7 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
         settles = f"whether n = {rival} is better than n = {here} at the target"
         if pick.trial.group_size not in (here, rival):
             settles += f", since the joint fit links them to n = {pick.trial.group_size}"
-        settles += f" (the plan changes with probability {chance_text(changed)})"
+        settles += f" (after this run the plan is another n with probability {chance_text(changed)})"
         runs.append(advised(pick.trial, question.trials, saved, settles))
         total, chance_J = total + saved, pick.worth.chosen_J
     cost = sum(run.cost for run in runs)

@@ -45,6 +45,9 @@ class Planner(Basis):
         PlanError: a published law of another model without `allow_other_model`, or an argument of another type.
     """
 
+    def __repr__(self) -> str:
+        return f"Planner({self.fits!r})"
+
     def allocate(self, budget: Budget | float | str, **options: Unpack[AllocateOptions]) -> Plan:
         """The best executable allocation within the budget.
 

@@ -371,7 +371,8 @@ def _options(
     basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"
     far = forecast.ahead[-1]
     ahead = (far.best, far.best_low, far.best_high)
-    going_on = option("go-on", f"n = {n} for {counted(steps, 'more update')}", basis_on, why, ahead, {})
+    shown = f", its reward at {FURTHEST:g}x the compute so far" if left > (FURTHEST - 1) * reached else ""
+    going_on = option("go-on", f"n = {n} for {counted(steps, 'more update')}{shown}", basis_on, why, ahead, {})
     best = keep.reward or 0.0
     # What is sick may still be the best model.
     better = keep.path is not None and forecast.onset is not None and forecast.reward > best

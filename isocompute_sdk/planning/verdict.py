@@ -148,7 +148,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         shown = fits.tolerances.shown(odds.reward)
         sentence = f"n = {n} {'has the highest expected reward' if shown[here] >= shown.max() else 'is near the best'}"
         if kind == "undecided":
-            sentence = f"these runs cannot decide n: {sentence}"
+            sentence = f"these runs cannot decide n; {sentence}"
         return Verdict(kind, sentence, doubts, f"{_chances(plan, chances, odds)}; {lost}"), True
     best = float(odds.probability_best[here])
     sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance_text(best)}"

@@ -16,7 +16,7 @@ from isocompute_sdk.errors import NothingMeasured, RecordError, did_you_mean
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, listed
-from isocompute_sdk.records.clock import TIMES
+from isocompute_sdk.records.clock import TIMES, seconds_in
 from isocompute_sdk.records.columns import (
     BY_NAME,
     CLOCKS,
@@ -269,7 +269,7 @@ def no_rise_words(metric: str, runs: int) -> tuple[str, str]:
     """That rewards do not rise and what follows; and what to do."""
     who = "the run does" if runs == 1 else f"the {runs} runs together do"
     so = "" if runs == 1 else "no n can be told from another and "
-    seen = f"no rise seen: {who} not rise in {metric} beyond noise, so {so}forecasts mean nothing"
+    seen = f"{who} not rise in {metric} beyond noise, so {so}forecasts mean nothing"
     return seen, "Check the reward, the learning rate, and how hard the problems are."
 
 
@@ -357,6 +357,10 @@ def left_out(columns: Mapping[str, pl.Series], source: Source) -> list[Note]:
     unknown = [source.written[name] for name in columns if name not in CLOCKS]
     if unknown:
         message = f"left out, unknown columns: {', '.join(unknown)}."
+        for name in [name for name, series in columns.items() if name not in CLOCKS and is_text(series)]:
+            cells, column = blank_to_null(columns[name]).drop_nulls(), source.written[name]
+            if not seconds_in(cells).has_nulls():
+                message += f" {column} holds times: to use them, --rename {quote(f'{column}=timestamp')}."
         notes.append(Note("columns-left-out", "info", message, {"columns": unknown}))
     for name in columns.keys() & {*CLOCKS}:
         column, cell = source.written[name], blank_to_null(columns[name]).drop_nulls()[0]

@@ -198,9 +198,9 @@ class Material:
             return ""
         budget = self.asked.budget if self.plan is None else self.plan.budget
         option = "--budget 3M" if budget is None else self.asked_for(budget)
-        return self._with_others(option) if self.runs is None else self.asking(option, *self.mends)
+        return self.with_others(option) if self.runs is None else self.asking(option, *self.mends)
 
-    def _with_others(self, *options: str, command: str = "allocate", source: str = "") -> str:
+    def with_others(self, *options: str, command: str = "allocate", source: str = "") -> str:
         """A command about runs that the source does not hold, with what it says of their metric and of speed."""
         known = self.audit if self.fits is None else self.fits
         words = [f"isocompute {command}", source or self.behind]
@@ -218,7 +218,7 @@ class Material:
     def asking(self, *options: str, command: str = "allocate") -> str:
         """The command that plans the same runs with everything that was asked for but the budget, or another one."""
         if self.plan_file or (self.audit is not None and self.runs is None):
-            return self._with_others(*options, command=command)
+            return self.with_others(*options, command=command)
         words = [f"isocompute {command}", self.typed, *self.asked.words, *options]
         return " ".join(word for word in words if word)
 
@@ -239,7 +239,7 @@ class Material:
         if not self.plan_file or fits is None or fits.method not in laws:
             return self.asking(budget, command="next")
         model = "" if plan.model is None else f"--model {quote(plan.model)}"
-        return self._with_others(budget, model, command="next", source=laws[fits.method])
+        return self.with_others(budget, model, command="next", source=laws[fits.method])
 
     @property
     def going_on(self) -> str:

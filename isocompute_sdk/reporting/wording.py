@@ -36,11 +36,6 @@ def about_unused_law(note: Note, fits: Fits | None) -> bool:
     return law in STEP_LAWS or (law is not None and fits is not None and fits.surface is not None)
 
 
-def days(hours: float) -> str:
-    """Wall-clock time: hours up to two days, then days."""
-    return amount(hours, "wall_hours") if hours < 48 else f"{hours / 24:.1f} days"
-
-
 def budget_option(budget: Budget) -> str:
     """`--budget` with the amount, quoted for a shell, and `--spent` for each part of it that is spent."""
     spent = (f"--spent {purpose}={amount:.12g}" for purpose, amount in (budget.spent or {}).items())

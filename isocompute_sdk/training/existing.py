@@ -15,6 +15,7 @@ from isocompute_sdk.ingest.formats.configuration import Said, SavedConfig
 from isocompute_sdk.ingest.stores.saved_config import document, flat, read_config, settings_in, translate
 from isocompute_sdk.ingest.tables import LARGEST_CONFIG, read_text
 from isocompute_sdk.specs import RunSpec
+from isocompute_sdk.training import registry
 from isocompute_sdk.training.rendering import sh
 from isocompute_sdk.training.scripts import commands, configuration_in
 
@@ -70,10 +71,10 @@ class Row:
     name: str
     """Ours where we have one, else the framework's."""
     script: Any
-    """None: the script does not say, so the framework's default holds."""
+    """None: the script does not say, so the framework's default holds, or it depends on what `evidence` names."""
     plan: Any
     evidence: str
-    """File and keys behind the script's value; empty without a value."""
+    """File and keys behind the script's value, or what it depends on; empty if the script says nothing about it."""
 
     @property
     def same(self) -> bool:
@@ -130,17 +131,20 @@ def against(backend: object, name: str, run: RunSpec, script: Path) -> Compariso
     config, gaps = _read(script)
     if config is None or name not in config.dialect:
         found = "no such file" if not script.is_file() else "none of its settings are known"
+        other = "" if config is None else config.dialect.partition(" ")[0]
         if config is not None:
             found = f"its settings are those of {config.dialect}"
         computed = (
             "Values that a program computes or takes from its own options stay hidden: give the command that starts it"
         )
         more = f" {computed}, in a shell script." if script.suffix in (".py", ".ipynb") else ""
-        raise BackendError(
+        error = BackendError(
             f"{script}: {'; '.join([found, *gaps])}; accepted: a command of {name} in a shell script, a Python file or "
             "a configuration",
             f"Give the file that names n and the batch size, or choose its framework with --backend.{more}",
         )
+        hint = f"Add --backend {other}, or give a file of {name}."
+        raise error.in_shell(hint, [f"--backend {other}"]) if other in registry.available() else error
     steps = writer.update_steps(config.keys)
     rows, context = _sizes(run, config, steps), run.context()
     for field in COMPARED:
@@ -230,8 +234,7 @@ def _gaps(config: SavedConfig, name: str, steps: float | None) -> list[str]:
         for key, value in config.keys.items()
         if isinstance(value, str) and "$" in value and any(part in key for part in _SIZES)
     ]
-    epochs = [f"{key} = {value}" for key, value in config.keys.items() if key.endswith(_EPOCHS)]
-    if steps is None and epochs:
+    if steps is None and (epochs := _epochs(config)):
         found.append(f"M follows from the rows of the data and {', '.join(epochs)}")
     if config.batch is not None and "problems_per_batch" not in config.fields:
         found.append(f"{config.batch.value} rollouts per batch on each process; the number of processes is unknown")
@@ -261,13 +264,17 @@ def _sizes(run: RunSpec, config: SavedConfig, steps: float | None) -> list[Row]:
     names = ("group_size", "problems_per_batch")
     said = [config.fields.get(name) for name in names]
     rows = [
-        Row(name, one.value if one else None, getattr(run, name), one.evidence if one else "")
-        for name, one in zip(names, said, strict=True)
+        Row(name, one.value if one else None, getattr(run, name), source.evidence if source else "")
+        for name, one, source in zip(names, said, (said[0], said[1] or config.batch), strict=True)
     ]
     n, problems = (one.value if one else None for one in said)
     whole = int(n * problems * steps) if n is not None and problems is not None and steps is not None else None
-    rows.append(Row("update_steps", steps, run.update_steps, str(config.path) if steps else ""))
-    return [*rows, Row("rollouts", whole, run.rollouts, "n x B_p x M" if whole else "")]
+    rows.append(Row("update_steps", steps, run.update_steps, str(config.path) if steps else ", ".join(_epochs(config))))
+    return [*rows, Row("rollouts", whole, run.rollouts, "n x B_p x M")]
+
+
+def _epochs(config: SavedConfig) -> list[str]:
+    return [f"{key} = {value}" for key, value in config.keys.items() if key.endswith(_EPOCHS)]
 
 
 def _others(settings: Sequence[Setting], config: SavedConfig, known: Sequence[str]) -> Iterable[Row]:

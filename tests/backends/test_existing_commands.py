@@ -139,6 +139,9 @@ def test_a_script_in_any_documented_style_is_understood(plan: Plan, script: str)
     assert {name: found.get(name) for name in says} == says
     assert not any("per_gpu" in name or "memory" in name for name in found)
     assert (OPEN[script] in "; ".join(shown.gaps)) if script in OPEN else shown.gaps == []
+    if script == "trl_program.py":
+        # It sets the batch, of an unknown number of processes.
+        assert {row.name for row in shown.rows if row.script is None and row.evidence} == {PROBLEMS, "rollouts"}
 
 
 def test_a_text_file_with_flags_is_read_as_the_command_is(plan: Plan, tmp_path: Path) -> None:
@@ -154,6 +157,12 @@ def test_a_configuration_that_is_not_there_is_named(plan: Plan, tmp_path: Path) 
     alone.write_text((COMMANDS / "style" / "trl_recipe.sh").read_text())
     with pytest.raises(BackendError, match=r"trl_recipe\.yaml"):
         existing.against(registry.load("trl"), "trl", run_of(plan, "trl"), alone)
+
+
+def test_a_script_of_another_framework_is_compared_with_its_backend(plan: Plan) -> None:
+    with pytest.raises(BackendError) as refused:
+        existing.against(registry.load("openrlhf"), "openrlhf", run_of(plan, "openrlhf"), COMMANDS / "verl.sh")
+    assert refused.value.options == ("--backend verl",)
 
 
 def test_settings_of_the_objective_that_differ_are_shown(plan: Plan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -40,6 +41,17 @@ def test_the_numbers_of_a_plan_are_in_its_repr(results: dict[str, object]) -> No
     assert isinstance(plan, iso.Plan)
     for value in (plan.group_size, plan.problems_per_batch, f"{plan.update_steps:,}", plan.verdict.kind):
         assert str(value) in repr(plan)
+    assert plan.fits is not None
+    assert repr(iso.Planner(plan.fits)) == f"Planner({plan.fits!r})"
+
+
+def test_a_law_shows_no_standard_error_of_zero(results: dict[str, object]) -> None:
+    fits = results["fits"]
+    assert isinstance(fits, iso.Fits)
+    law = next(iter(fits.laws.values()))
+    shown = replace(law, stderr={"midpoint": 0.001, "b": 0.02}).describe()
+    assert "+- 0.00" not in shown
+    assert "+- 0.02" in shown
 
 
 def test_long_tables_are_cut_and_counted() -> None:

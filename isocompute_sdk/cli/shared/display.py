@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -286,7 +287,8 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         first = [f"next, to test the reward and how hard the problems are for the model: {test}"] if test else []
         return [*first, f"{'then' if test else 'next'}, with the log of a run whose reward rises: {again}"]
     if plan.gains_nothing:
-        return lines
+        page = typed.asking("report") if saved is None else f"isocompute report {quote(str(saved))}"
+        return lines or [f"next, to see why on one page: {page}"]
     if first and typed.campaign:
         how = "let the campaign go on, which makes such runs first"
         return [*lines, f"or {how}: {typed.campaign.removeprefix('next: ')}"]
@@ -304,13 +306,16 @@ def going_on(lead: str, plan: Plan, typed: Typed) -> list[str]:
 
 
 def print_notes(notes: Iterable[Note]) -> None:
-    """Code and message of each note, the gravest first."""
+    """Code and message of each note, the gravest first; what is true of many runs is said of the first."""
     from rich.padding import Padding
     from rich.text import Text
 
     from isocompute_sdk.notes import by_severity
 
-    console = terminal()
-    for note in by_severity(notes):
-        console.print(Text(f"{note.severity}: {note.code}", style=_COLOURS[note.severity]))
-        console.print(Padding(Text(filled(note.message, sys.argv[1:])), (0, 0, 0, 2)))
+    console, told = terminal(), [(note, note.without_run()) for note in by_severity(notes)]
+    counts = Counter((note.code, text) for note, text in told)
+    for note, text in told:
+        if count := counts.pop((note.code, text), 0):
+            others = f" (same in {counted(count - 1, 'other run')})" if count > 1 else ""
+            console.print(Text(f"{note.severity}: {note.code}", style=_COLOURS[note.severity]))
+            console.print(Padding(Text(f"{filled(note.message, sys.argv[1:])}{others}"), (0, 0, 0, 2)))

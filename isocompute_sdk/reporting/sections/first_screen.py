@@ -291,7 +291,7 @@ def _of_runs(command: str) -> str:
 
 
 def _cost(material: Material, plan: Plan) -> list[Fact]:
-    """Cost in the budget's unit, dollars and days; the number that is missing where they are not known."""
+    """Cost in the budget's unit, dollars and hours; the number that is missing where they are not known."""
     unit, asked = plan.budget.unit, plan.evaluation
     # Of a run that it goes on with, only what is still to be paid counts.
     done = plan.past.get("rollouts", 0.0) / plan.rollouts_per_batch
@@ -309,8 +309,7 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     left += " when it was made" if left and material.spent_since else ""
     whole = say.amount(plan.budget.committed, unit)
     spent = f" ({whole} spent{' by then' if material.spent_since else ''})" if plan.past else ""
-    share = f"{to_pay(plan)}{left}{spent}"
-    share = "" if material.assumed_budget else share
+    share = f"{plan.to_pay(unit) / plan.budget.available * 100:.1f} % of {say.amount(plan.budget.available, unit)}"
     part, until, other, costs = plan.approved_costs, "", "", plan.costs
     if plan.approved_cost:
         until, other = f" up to step {plan.approved_steps:,}", "the whole plan: "
@@ -320,9 +319,12 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         {name: max(cost - plan.past.get(name, 0.0), 0.0) for name, cost in one.items()} for one in (part, costs)
     )
     beside = {name: f"{other}{say.amount(cost, name)}; " if other else "" for name, cost in costs.items()}
-    # Of the whole plan the share says what it costs.
-    paid = f"{other}{share}" if until and share else f"{beside[unit]}{share}".removesuffix("; ")
-    facts = [Fact(f"Cost{until}", say.amount(part[unit], unit), f"{evaluations}; {paid}".removesuffix("; "))]
+    paid = [f"{share}{left}{spent}", evaluations, beside[unit].removesuffix("; ")]
+    if material.assumed_budget:
+        del paid[0]
+    elif until:
+        paid = [evaluations, f"{other}{to_pay(plan)}{left}{spent}"]
+    facts = [Fact(f"Cost{until}", say.amount(part[unit], unit), "; ".join(filter(None, paid)))]
     if plan.wall_hours is None:
         return [*facts, Fact("Time and dollars", UNKNOWN, _untimed(material, plan))]
     timed = plan.throughput
@@ -333,8 +335,8 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
         gpus = f"{counted(timed.gpus, 'GPU')}, {say.amount(part['gpu_hours'], 'gpu_hours')}"
     gpus += f"; {beside['wall_hours']}".removesuffix("; ")
     if plan.budget.deadline_hours is not None:
-        gpus += f"; the deadline is {say.days(plan.budget.deadline_hours)} after planning"
-    facts.append(Fact(f"Time{until}", say.days(part["wall_hours"]), gpus))
+        gpus += f"; the deadline is {say.amount(plan.budget.deadline_hours, 'wall_hours')} after planning"
+    facts.append(Fact(f"Time{until}", say.amount(part["wall_hours"], "wall_hours"), gpus))
     if plan.usd is None:
         missing = ["a price: --usd-per-gpu-hour"] * (timed.usd_per_gpu_hour is None) + ["--gpus"] * (timed.gpus is None)
         return [*facts, Fact("Dollars", UNKNOWN, f"add {joined(missing)}")]

@@ -51,7 +51,8 @@ def runs(material: Material) -> Section:
     if table is None:
         kept = material.fits is not None and material.fits.table is not None
         what = "A saved plan holds only the rewards of its runs." if kept else "This source holds no runs."
-        return Section(name, title, (Missing(what, f"isocompute report {material.behind}"),))
+        budget = [] if material.plan is None else [material.asked_for(material.plan.budget)]
+        return Section(name, title, (Missing(what, material.with_others(*budget, command="report")),))
     metric = None if material.metric == "train_reward" else material.metric
     traces = gather(table, metric, material.eval_set)
     health = check_health(table, metric, material.eval_set)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,21 @@ def simulate(run: RunSpec, folder: Path) -> RunSet:
     (folder / "simulation.json").write_text(document)
     assert main([str(folder)]) == 0
     return RunSet.read(folder / METRICS_FILE)
+
+
+def test_a_script_under_another_python_says_what_it_needs_and_writes_nothing(tmp_path: Path) -> None:
+    launch, bare = registry.load("simulator").prepare(run_spec(), tmp_path / "prepared"), tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    done = subprocess.run(
+        launch.argv, check=False, cwd=work, env={**os.environ, "PYTHON": str(bare)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "isocompute" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(work.iterdir()) == []
 
 
 def test_the_launched_script_leaves_a_journal_that_reads_back(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_a_run_that_never_rose_is_told_so_once_also_where_it_fell(isocompute: Co
     table(fell=fell).write_csv(tmp_path / "runs.csv")
     (row,) = asked(isocompute, "status")["runs"]
     assert (row["rises"], row["fault"]) == (False, "collapse" if fell[-1] < 0.35 * 0.5 else "decay")
-    assert "no rise seen" not in isocompute("status", "runs.csv", columns=400).stdout
+    assert "not rise in" not in isocompute("status", "runs.csv", columns=400).stdout
     audit = isocompute("audit", "runs.csv", columns=400).stdout
     assert ["%" in line for line in audit.splitlines() if "no rise lasted" in line] == [False]
     assert "rise that the fit" not in audit

@@ -7,13 +7,14 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import isocompute_sdk as iso
-from isocompute_sdk.cli.shared.display import what_next
+from isocompute_sdk.cli.shared.display import print_notes, what_next
 from isocompute_sdk.cli.shared.typed import Typed, filled
 from isocompute_sdk.laws import measured_easy
 from tests.processes import ok
@@ -144,6 +145,17 @@ def test_next_names_the_run_that_the_plan_says_to_make_first(isocompute: Command
     assert mode == "expected" or {run["group_size"] for run in first["runs"]} <= set(runs["group_size"])
 
 
+def test_a_plan_that_gains_nothing_leads_to_its_page() -> None:
+    plan = iso.Planner(iso.fit(recorded("trl-sort"), draws=80)).allocate("800k")
+    assert plan.gains_nothing
+    assert plan.gain is not None
+    alone = replace(plan, gain=replace(plan.gain, run_to_go_on=None), next_runs=None)
+    typed = Typed(("allocate", "sort.csv", "--budget", "800k"))
+    for saved, page in ((None, "sort.csv --budget 800k"), (Path("p.json"), "p.json")):
+        (line,) = what_next(alone, typed, saved)
+        assert line.endswith(f": isocompute report {page}")
+
+
 @pytest.mark.usefixtures("runs_csv")
 @pytest.mark.parametrize("budget", ["3M", "10M"])
 def test_where_nothing_is_run_first_next_ends_as_the_plan_does(isocompute: Command, budget: str) -> None:
@@ -179,6 +191,13 @@ def test_commands_that_follow_from_each_other_keep_the_unit_and_end(
     assert bool(rewards) == reached
     assert all(words[-2:] == ["--reward-unit", "usd"] for words in rewards)
     assert all(words[-1].endswith("usd") for words in asked[1:] if words not in rewards)
+
+
+def test_what_is_true_of_many_runs_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    said = [("a", "samples unknown"), ("b", "samples unknown"), ("c", "damaged")]
+    print_notes(iso.Note("some-code", "warning", f"run {run!r}: {text}", {"run_id": run}) for run, text in said)
+    shown = capsys.readouterr().out
+    assert [shown.count(text) for text in ("samples unknown", "same in 1 other run", "damaged")] == [1, 1, 1]
 
 
 def test_commands_about_the_table_that_was_read_name_it(isocompute: Command, tmp_path: Path) -> None:

@@ -307,6 +307,8 @@ def test_too_little_left_and_far_too_much_left_are_told(of_fallen: Planner) -> N
         of_fallen.replan(runs_of(problems_per_batch=64), 1000)
     far = of_fallen.replan(runs_of(), "100M", checkpoints=saved(600))
     assert "forecast-uncertain" in {note.code for note in far.notes}
+    near = of_fallen.replan(runs_of(), "300k", checkpoints=saved(600))
+    assert [any("16x" in one.title for one in found.options) for found in (far, near)] == [True, False]
 
 
 def test_only_folders_with_weights_are_checkpoints(tmp_path: Path) -> None:

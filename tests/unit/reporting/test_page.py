@@ -134,6 +134,7 @@ def test_the_first_screen_says_what_it_costs_gains_and_may_lose(material: Materi
         assert text in found.sentence
     assert fact(found, "Cost").value == f"{plan.cost:,.0f} rollouts"
     assert "evaluations" in fact(found, "Cost").detail
+    assert bare(plan.cost, "rollouts") not in fact(found, "Cost").detail
     assert fact(found, "Expected").value == f"{plan.predicted_reward:.3f}"
     lost = fact(found, "Lost")
     assert float(lost.value) == pytest.approx(plan.odds.expected_loss / (1 - plan.odds.probability_best), abs=1e-3)
@@ -170,7 +171,9 @@ def test_beyond_twice_the_runs_the_page_asks_for_a_check_on_the_way(fits: Fits) 
 
 
 def test_a_plan_approved_in_part_has_the_price_of_that_part_beside_the_whole(fits: Fits) -> None:
-    plan = Planner(fits, throughput=SPEED).allocate(12 * (fits.largest_compute or 0), problems_per_batch=32, slots=0)
+    slow = SPEED.replace(rollouts_per_second=2)
+    plan = Planner(fits, throughput=slow).allocate(12 * (fits.largest_compute or 0), problems_per_batch=32, slots=0)
+    assert plan.costs["wall_hours"] > 48
     assert 0 < plan.approved_steps < plan.update_steps
     part = change_plan(plan, {"update_steps": plan.approved_steps})
     assert plan.approved_costs == pytest.approx(part.costs)
@@ -358,6 +361,9 @@ def test_an_audit_and_its_saved_file_give_pages(make_runs: Callable[..., RunSet]
     assert curves
     loaded = page_of(found.save(tmp_path / "audit.json"))
     assert "RUNS --metric avg@4 --bounds -10 12 --eval-set validation --budget " in loaded.answer.command
+    (behind,) = blocks(loaded, "runs")
+    assert isinstance(behind, Missing)
+    assert "report RUNS --metric avg@4 --bounds -10 12 " in behind.command
     assert pictures(loaded) == ()
     assert page_of(found).answer.sentence == loaded.answer.sentence
     (group,) = found.groups

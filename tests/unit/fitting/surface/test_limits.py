@@ -54,6 +54,8 @@ def test_nothing_but_noise_prefers_no_n(seed: int) -> None:
     rng = np.random.default_rng(seed)
     fits = fitted(40, 0.0, reward=lambda n, compute: rng.random(len(compute)))
     assert "no-rise-seen" in codes(fits)
+    # Its code, which stands before it, is not said again.
+    assert not any(note.message.startswith(note.code.replace("-", " ")) for note in fits.notes)
     plan = Planner(fits).allocate("2M")
     assert plan.verdict.kind in ("undecided", "measure-first")
     assert (plan.odds, plan.gain, plan.group_size_interval) == (None, None, None)

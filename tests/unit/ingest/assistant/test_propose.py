@@ -199,6 +199,10 @@ def test_a_mapping_of_a_table_names_its_columns_and_says_what_is_left_out(tmp_pa
     left = {note.code: note.data for note in runs.notes}
     assert left["columns-left-out"]["columns"] == ["Remark"]
     assert left["clock-not-read"]["column"] == "Timestamp"
+    table.write_text(f"Run,G,Iter,Logged At,Remark,Avg@4,LR\n{rows.replace('07/13/2026', '13.07.2026')}")
+    told = " ".join(diagnose(table, rename=rename, set={"problems_per_batch": 4}).runs[0].problems)
+    assert "--rename 'Logged At=timestamp'" in told
+    assert "Remark=" not in told
     table.write_text(f"Run,G,Iter,Timestamp,Remark,Avg@4,Learnin_rate\n{rows}")
     assert diagnose(table, rename=rename).next.endswith("--rename Learnin_rate=learning_rate")
 
