@@ -234,7 +234,7 @@ def test_no_stop_where_the_rise_was_not_seen(stopping: Plan) -> None:
 def test_a_plan_of_runs_that_do_not_rise_says_so_in_one_row() -> None:
     columns = {"n": [4] * 12 + [16] * 12, "step": [*range(0, 240, 20)] * 2, "avg@4": [0.3, 0.31, 0.29] * 8}
     rows = Planner(fit(RunSet.from_columns(columns, problems_per_batch=16))).allocate("1M").summary().splitlines()
-    assert "no rise" in rows[0]
+    assert "not rise" in rows[0]
     assert rows[1].split(maxsplit=1) == ["approval", "Do not approve yet"]
 
 
