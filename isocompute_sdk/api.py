@@ -202,10 +202,9 @@ class _Question:
         series = measured.series
         rule = None if "learning_rate" in self.pool else one_rule(series)
         inputs = ["n_problems"] if self.method == "surface" and varied_sets(series) else []
-        # How an evaluation samples says nothing of training rewards, nor of averages that stand in for each other.
-        aside = (
-            ["eval_samples", "eval_temperature"] if sets == {TRAIN_SET} else ["eval_samples"] * bool(measured.stand_ins)
-        )
+        # How an evaluation samples says nothing of training rewards, nor how many it averages of a mean.
+        means = bool(measured.stand_ins) or "@" not in metric
+        aside = ["eval_samples", "eval_temperature"] if sets == {TRAIN_SET} else ["eval_samples"] * means
         refuse_mixed_contexts(series, [*self.pool, *inputs, *aside, *(["learning_rate"] if rule else [])])
         check_bounds(series, metric, self.bounds)
         found = self._fit(measured)

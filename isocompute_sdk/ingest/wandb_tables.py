@@ -7,7 +7,7 @@ only repeat it. A history has the trainer's own steps beside W&B's, which counts
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,7 +64,8 @@ def is_chart(names: Sequence[str]) -> bool:
 
 
 def is_log(names: Sequence[str], ignore: Sequence[str], rename: Mapping[str, str]) -> bool:
-    """Whether a table is a chart, or the log of a known framework with a column that counts steps."""
+    """Whether a table is a chart, or the log of a known framework or one with its configuration, with a column that
+    counts steps."""
     if is_chart(names):
         return True
     meant = fields(rename.get(name, name) for name in names if name not in ignore)
@@ -73,7 +74,16 @@ def is_log(names: Sequence[str], ignore: Sequence[str], rename: Mapping[str, str
         return False
     steps = [name for name, column in meant.items() if column == "step" or STEP_NAME.fullmatch(name)]
     # A column `reward` is a tag like others: the framework says what it holds.
-    return bool(steps) and format_of([name for name, column in meant.items() if column in (None, "value")]) is not None
+    tags = [name for name, column in meant.items() if column in (None, "value")]
+    return bool(steps) and (format_of(tags) is not None or _says_sizes(names))
+
+
+def _says_sizes(names: Iterable[str]) -> bool:
+    """Whether a history holds the configuration of a framework, by the names of its columns, with n and a batch."""
+    # Any numbers do: names decide which framework it is and what it says.
+    config = translate(Path(), {match[1]: 8 for name in names if (match := CONFIGURED.fullmatch(name))})
+    sizes = set[str]() if config is None else {*config.fields} | ({"batch"} if config.batch is not None else set())
+    return "group_size" in sizes and bool({"problems_per_batch", "batch"} & sizes)
 
 
 SPENT = ("tokens", "gpu_seconds", "rollouts_spent")
