@@ -324,7 +324,7 @@ def _of_run(
             series[str(tag)] = np.flatnonzero(here), scalar_series(at[here], values[here])
     clock = next((_times(frame[name]) for name in CLOCKS if name in frame.columns), None)
     for column in frame.columns:
-        if column in apart:
+        if column in apart or CONFIGURED.fullmatch(column):
             continue
         values = _floats(frame[column])
         there = ~np.isnan(values) & ~np.isnan(at)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from isocompute_sdk import fit
 from isocompute_sdk.errors import FitError, RecordError
 from isocompute_sdk.ingest import propose, read_mapped
 from isocompute_sdk.ingest.reader import read
@@ -230,6 +231,19 @@ def test_the_settings_of_a_trainer_in_a_history_are_its_configuration(tmp_path: 
         assert {one.rollouts for one in runs.runs()} == {30 / 2 * 128}
         with pytest.raises(RecordError, match="n is given twice"):
             read(source, n=2)
+
+
+def test_the_configuration_in_a_history_says_the_sizes_whatever_it_measured(tmp_path: Path):
+    names = "Name,train/global_step,eval/reward,config.num_generations,config.generation_batch_size,config.beta"
+    rows = [f"n{n},{step},0.{step},{n},128,0.0" for n in (4, 8) for step in (10, 20, 30)]
+    runs = RunSet.read(write(tmp_path, "\n".join([names, *rows]), "history.csv"))
+    assert {(one.group_size, one.problems_per_batch, one.context["kl_coef"]) for one in runs.runs()} == {
+        (4, 32, 0.0),
+        (8, 16, 0.0),
+    }
+    assert not [name for name in runs.metrics if "config" in name]
+    # A mean over n answers is one over any other number of them.
+    assert fit(runs.filter(metric="eval/reward"), metric="eval/reward").group_sizes == (4, 8)
 
 
 def test_a_history_in_two_parts_in_the_wrong_order_is_one_start(tmp_path: Path):
