@@ -118,25 +118,24 @@ def best_reached(fits: Fits) -> Reached | None:
     return max(found, key=lambda one: one.reward, default=None)
 
 
-def going_on(fits: Fits, best: Reached, rollouts: float, takes: Callable[[int], bool]) -> tuple[str | None, float]:
-    """The run that ends highest if it goes on with so many more rollouts, and what that gains over the best so far.
+def going_on(fits: Fits, best: Reached, reach: Callable[[int], float]) -> tuple[str | None, float]:
+    """The run that ends highest if it goes on, and what that gains over the best so far.
 
     By its own curve; unknown without the table of runs.
 
     Args:
         fits: the fits.
         best: the best so far.
-        rollouts: rollouts to spend.
-        takes: whether a batch of so many rollouts can be run.
+        reach: how many more rollouts can be spent in batches of so many; 0 where such a batch cannot be run.
     """
     if fits.compute != "log10_rollouts":
         return None, 0.0
     # A run of another avg@k has a forecast of that metric.
     runs = [one for one in fits.run_surfaces.values() if not one.run.fault and one.evaluated.noise_scale == 1.0]
     ends = [
-        (one.run.run_id, one.going_on(rollouts))
+        (one.run.run_id, one.going_on(more))
         for one in runs
-        if takes(one.run.group_size * (one.run.problems_per_batch or 1))
+        if (more := reach(one.run.group_size * (one.run.problems_per_batch or 1))) > 0
     ]
     name, reward = max(ends, key=lambda end: end[1], default=(None, best.reward))
     return name, min(reward, fits.bounds[1]) - best.reward

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.next_runs import NextRuns
 from isocompute_sdk.planning.plan import Plan, reward_draws
 from isocompute_sdk.planning.plan_parts import Approval, Gain, Stopping, Verdict, Worth
-from isocompute_sdk.planning.pricing import amount_text
+from isocompute_sdk.planning.pricing import Pricing, amount_text
 from isocompute_sdk.tolerances import FAR, LEVEL, NEAR, Tolerances
 
 DECIDED, LIKELY = 0.65, 0.4
@@ -298,9 +299,20 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
     scale = [abs(wider - mean) / max(abs(end - mean), 1e-12) for wider, end in zip(interval, ends, strict=True)]
     wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
     low, high = (end - best.reward for end in interval)
-    run, further = going_on(fits, best, plan.rollouts, lambda batch: plan.hardware.refusal(batch) is None)
+    run, further = going_on(fits, best, partial(_reach, plan))
     run = None if plan.past else run
     return Gain(best, mean - best.reward, (low, high), float(np.mean(wide_D > best.reward)), run, further)
+
+
+def _reach(plan: Plan, rollouts_per_batch: int) -> float:
+    """Rollouts of the plan that a run with such batches can go on with, by the hardware and until the deadline."""
+    pricing = Pricing(plan.budget, plan.throughput, plan.evaluation)
+    if plan.hardware.refusal(rollouts_per_batch) is not None:
+        return 0.0
+    if pricing.deadline is None or pricing.refusal(rollouts_per_batch) is not None:
+        return plan.rollouts
+    steps = pricing.most_steps("wall_hours", pricing.deadline, rollouts_per_batch)
+    return min(plan.rollouts, rollouts_per_batch * steps)
 
 
 def _past_fall(plan: Plan, fits: Fits) -> Approval | None:
