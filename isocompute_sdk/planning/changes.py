@@ -56,12 +56,9 @@ def change_plan(plan: Plan, changes: Mapping[str, object]) -> Plan:
     given = {name: _value(name, value) for name, value in changes.items()}
     n, problems = _sizes(plan, given)
     budget = _budget(plan, given, n * problems)
-    measured = (
-        replace(plan, evaluation=plan.evaluation.replace(temperature=given[TEMPERATURE]))
-        if TEMPERATURE in given
-        else plan
-    )
-    pricing = pricing_of(measured, budget, given.get(EVERY))
+    pricing = pricing_of(plan, budget, given.get(EVERY))
+    if TEMPERATURE in given:
+        pricing = replace(pricing, evaluation=pricing.evaluation.replace(temperature=given[TEMPERATURE]))
     if (n, problems) != (plan.group_size, plan.problems_per_batch):
         # Only a plan of its sizes goes on with the run.
         pricing = replace(pricing, past={})

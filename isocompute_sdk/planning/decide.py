@@ -449,8 +449,7 @@ def _first(
         problems=tuple(sorted(problems)),
         planned_sizes=tuple(sorted({*allowed, chosen.group_size})),
         plan=now,
-        cost=choice.pricing.cost(chosen.rollouts_per_batch, chosen.update_steps)
-        - choice.pricing.past.get(choice.pricing.unit, 0.0),
+        cost=choice.pricing.to_pay(chosen.rollouts_per_batch, chosen.update_steps),
         regret=odds.expected_loss,
     )
     if fits.no_rise:

@@ -183,6 +183,10 @@ class Pricing:
         """Cost in the budget's unit."""
         return self.cost_in(self.unit, rollouts_per_batch, update_steps)
 
+    def to_pay(self, rollouts_per_batch: int, update_steps: int) -> float:
+        """What of that is not past."""
+        return self.cost(rollouts_per_batch, update_steps) - self.past.get(self.unit, 0.0)
+
     def cost_in(self, unit: str, rollouts_per_batch: int, update_steps: int) -> float:
         """Cost in one unit, as it counts against a budget in that unit."""
         rollouts = rollouts_per_batch * update_steps
@@ -586,8 +590,7 @@ def _unaffordable(n: int, problems: int, needed: int, limits: Limits) -> Rejecti
         return Rejection(n, "deadline", f"{steps} take {wall:,.2f} hours, past the deadline of {latest:,g} hours")
     if pricing.within(batch, needed):
         return None
-    unit = pricing.budget.unit
-    cost = pricing.cost(batch, needed) - pricing.past.get(unit, 0.0)
+    cost, unit = pricing.to_pay(batch, needed), pricing.budget.unit
     constraint = "min_update_steps" if limits.fixed.update_steps is None else "budget"
     reason = f"{steps} cost {amount_text(cost, unit)}, more than {amount_text(pricing.budget.available, unit)}"
     return Rejection(n, constraint, reason, cost + pricing.budget.committed)
