@@ -169,8 +169,7 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(pilots, "prospects", judged)
     folder = tmp_path / "out"
-    monkeypatch.setattr(pilots, "SHARES", (0.15,))
-    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    one_round(monkeypatch, 0.15)
     campaign = make(folder, study=study(pilot={"slots": 3, "largest_share": 0.15}))
     pilot = campaign.designed
     assert pilot is not None
@@ -194,22 +193,32 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
     assert set(stopped) <= {run.run_id for run in RunSet.from_dict(fitted).runs()}
 
 
-@pytest.mark.parametrize("dearer", [1.5, 4.0])
-def test_runs_that_turn_out_dearer_than_priced_end_where_the_share_of_the_pilot_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dearer: float
-) -> None:
+def one_round(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    """Let a pilot be one round with this share of the budget."""
+    monkeypatch.setattr(pilots, "SHARES", (share,))
+    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+
+
+def cost_more(monkeypatch: pytest.MonkeyPatch, dearer: float) -> None:
+    """Let runs cost so many times what they are priced at."""
     priced = StudyRuns.cost
 
     def cost(own: StudyRuns, run: RunSpec) -> float:
         return dearer * priced(own, run)
 
+    monkeypatch.setattr(StudyRuns, "cost", cost)
+
+
+@pytest.mark.parametrize("dearer", [1.5, 4.0])
+def test_runs_that_turn_out_dearer_than_priced_end_where_the_share_of_the_pilot_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dearer: float
+) -> None:
     def judged(_fits: object, runs: Sequence[object], *_: object) -> tuple[Prospect, ...]:
         return tuple(Prospect(0.5, hopeless=False) for _ in runs)
 
-    monkeypatch.setattr(StudyRuns, "cost", cost)
+    cost_more(monkeypatch, dearer)
     monkeypatch.setattr(pilots, "prospects", judged)
-    monkeypatch.setattr(pilots, "SHARES", (0.15,))
-    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    one_round(monkeypatch, 0.15)
     pilot = make(tmp_path / "out").designed
     assert pilot is not None
     runs = pilot.carry_out()
@@ -223,13 +232,7 @@ def test_runs_that_turn_out_dearer_than_priced_end_where_the_share_of_the_pilot_
 def test_a_round_that_is_taken_up_again_ends_where_the_share_of_the_pilot_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dearer: float
 ) -> None:
-    priced = StudyRuns.cost
-
-    def cost(own: StudyRuns, run: RunSpec) -> float:
-        return dearer * priced(own, run)
-
-    monkeypatch.setattr(pilots, "SHARES", (0.15,))
-    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    one_round(monkeypatch, 0.15)
     once = study(pilot={"slots": 3, "largest_share": 0.15, "stop_early": False})
 
     def pause(_: str) -> None:
@@ -251,7 +254,7 @@ def test_a_round_that_is_taken_up_again_ends_where_the_share_of_the_pilot_does(
         ]
         lines = [{**one, "eval_set": "validation", "metrics": {"avg@4": 0.4}} for one in lines]
         (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    monkeypatch.setattr(StudyRuns, "cost", cost)
+    cost_more(monkeypatch, dearer)
     begun = sum(map(designed.own.cost, designed.runs([first])))
     spent = sum(map(designed.own.cost, designed.carry_out()))
     most = 0.15 * BUDGET
@@ -265,8 +268,7 @@ def test_a_round_of_which_little_is_left_to_save_is_not_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     share = 0.99 * pilots.MIN_REST / (1 - pilots.LOOKS[-1] / 2)
-    monkeypatch.setattr(pilots, "SHARES", (share,))
-    monkeypatch.setattr(pilots, "MAX_ROUNDS", 1)
+    one_round(monkeypatch, share)
     pilot = make(tmp_path / "out", study=study(budget=10 * BUDGET)).designed
     assert pilot is not None
     pilot.carry_out()
