@@ -359,12 +359,6 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
                     "Give the parts different run_ids, and rollouts (C) in place of steps, which keep counting.",
                 )
-    # A history may hold the whole configuration, a column for each of its keys.
-    own = {match[1]: frame[name] for name in frame.columns if (match := CONFIGURED.fullmatch(name))}
-    once = {key: values for key, cells in own.items() if len(values := blank_to_null(cells).drop_nulls().unique()) == 1}
-    config = translate(path, {key: scalar(str(values[0])) for key, values in once.items()})
-    if config is not None and (gpus := config.fields.get("gpus")) is not None:
-        said.setdefault("gpus", gpus.value)
     return said
 
 
