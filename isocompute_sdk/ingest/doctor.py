@@ -14,7 +14,7 @@ import numpy as np
 from isocompute_sdk.errors import IsoComputeError, NothingMeasured
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken, unknown
-from isocompute_sdk.ingest.log_runs import resolve, rows_of
+from isocompute_sdk.ingest.log_runs import given_to, resolve, rows_of
 from isocompute_sdk.ingest.mapping import (
     NAMES,
     RunMap,
@@ -68,6 +68,7 @@ _ADVICE = {
     "evaluation-samples-unknown": "add --set eval_samples=K",
     "column-assumed": "follow the message if this is wrong",
     "columns-left-out": "if one matters, --rename THEIRS=OURS",
+    "sources-disagree": "leave out --set, or correct the file",
     "clock-not-read": "write its times in one of these ways",
 }
 
@@ -374,6 +375,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         # Each run on its own: what the others lack is no reason not to look at this one.
         options, certain = mapping.reading(name), replace(run, config=None)
         frame, notes = rows_of(certain, resolve(certain, options.given(name)), options)
+        told = resolve(run, given_to(run, mapping.shared())).notes(name, run)
+        notes += [note for note in told if note.code == "sources-disagree"]
         finding = _measured(name, source, RunSet(frame, notes), attempts, asked_for)
         shown = finding.group_size + n_mark, finding.problems_per_batch + bp_mark
         finding = replace(finding, group_size=shown[0], problems_per_batch=shown[1])

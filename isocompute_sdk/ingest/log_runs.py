@@ -167,6 +167,12 @@ class Resolved:
         """Add a value with its evidence; a later one replaces it."""
         self.values[name], self.evidence[name] = value, evidence
 
+    def differs(self, name: str, given: Any) -> None:
+        """Take down that a size that is given is not the one that the files say."""
+        if name in SIZES and self.values.get(name, given) != given:
+            sources = Said(given, f"{name} = {given} was given"), Said(self.values[name], self.evidence[name])
+            self.disagreements[name] = sources
+
     def ask(self, name: str, asks: str, candidates: Mapping[str, str] | None = None) -> None:
         """Add a question about a field."""
         self.unknown[name] = Question(asks=asks, field=name, candidates=dict(candidates or {}))
@@ -226,6 +232,7 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     if "updates_per_batch" in said:
         found.values.pop(STEPS_PER_BATCH, None)
     for name, value in given.items():
+        found.differs(name, value)
         fraction = name == "updates_per_batch" and value % 1
         found.take(STEPS_PER_BATCH if fraction else name, value, "given")
     if "eval_samples" not in said:
@@ -240,7 +247,14 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
         else:
             found.disagreements[name] = all_
     rollouts = None if config is None or {*N_AND_BP} <= found.values.keys() else config.rollouts
-    _size_of_batch(found, rollouts if batch is None else Said(batch, "--set rollouts_per_batch"))
+    if batch is not None:
+        sizes = [found.values[name] for name in N_AND_BP if name in found.values]
+        if rollouts is None and len(sizes) == 2 and N_AND_BP[1] not in given:
+            rollouts = Said(math.prod(sizes), found.evidence[N_AND_BP[1]])
+        if rollouts is not None and rollouts.value != batch:
+            found.disagreements[BATCH.name] = Said(batch, f"{BATCH.name} = {batch} was given"), rollouts
+        rollouts = Said(batch, "--set rollouts_per_batch")
+    _size_of_batch(found, rollouts)
     _ask_for_sizes(found, config)
     _ask_for_steps(found, log)
     return found

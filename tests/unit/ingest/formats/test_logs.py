@@ -9,6 +9,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.ingest.doctor import diagnose
 from isocompute_sdk.records import RunSet
 from tests.unit.ingest.log_files import OPENRLHF, verl_line, write_events, write_hydra, write_verl
 from tests.unit.sweeps import codes
@@ -109,8 +110,12 @@ def test_a_saved_configuration_says_what_a_log_does_not(tmp_path: Path) -> None:
     info = runs.runs()[0]
     assert (info.problems_per_batch, info.seed, info.context["updates_per_batch"]) == (128, 1, 4)
     assert (info.context["model"], info.context["kl_coef"]) == ("Qwen/Qwen2.5-7B", 0.001)
-    # What the caller says counts more.
-    assert RunSet.read(tmp_path, n=64).runs()[0].group_size == 64
+    # What the caller says counts more, and is told.
+    larger, halved = RunSet.read(tmp_path, n=64), RunSet.read(tmp_path / "large", rollouts_per_batch=1024)
+    assert (larger.runs()[0].group_size, halved.runs()[0].problems_per_batch) == (64, 64)
+    (finding,) = diagnose(tmp_path / "large", set={"n": 64}).runs
+    assert {"sources-disagree"} <= codes(larger) & codes(halved)
+    assert any("sources disagree" in text for text in finding.problems)
 
 
 def test_verl_attempts_are_stitched_and_a_broken_tail_is_all_that_is_lost(tmp_path: Path) -> None:

@@ -231,6 +231,7 @@ def test_the_settings_of_a_trainer_in_a_history_are_its_configuration(tmp_path: 
         assert {one.rollouts for one in runs.runs()} == {30 / 2 * 128}
         with pytest.raises(RecordError, match="n is given twice"):
             read(source, n=2)
+        assert "sources-disagree" in {note.code for note in read(source, rollouts_per_batch=256).notes}
 
 
 def test_the_configuration_in_a_history_says_the_sizes_whatever_it_measured(tmp_path: Path):
