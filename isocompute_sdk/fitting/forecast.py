@@ -178,6 +178,13 @@ class Forecast(Saved):
         """Whether a curve says what is ahead: the reward rises, and a fall has not taken it."""
         return self.rises and not self.lost
 
+    def __repr__(self) -> str:
+        ahead = ", ".join(f"{one.reward:.3f} at {multiple(one.factor)}x" for one in self.ahead)
+        return (
+            f"Forecast({self.run_id}; {self.metric} {self.reward:.3f} now, {ahead}; {self.card.action}; "
+            "summary() has the rest)"
+        )
+
     def summary(self) -> str:
         """The forecast as text: card, rewards ahead, flattening, fall, what one run cannot say."""
         where = f"n = {self.group_size}"

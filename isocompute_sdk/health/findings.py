@@ -245,6 +245,10 @@ class Health:
             notes += [_pooled(code, severity, sick, len(runs))] if sick else []
         return cls(tuple(notes), notes_by_run(found), len(runs))
 
+    def __repr__(self) -> str:
+        found = ", ".join(f"{note.severity} {note.code}" for note in self.notes) or "nothing found"
+        return f"Health({counted(self.runs, 'run')}: {found}; notes and by_run have the texts)"
+
     @property
     def healthy(self) -> bool:
         """Whether no note is a warning or worse. Quantities that were not logged were not checked."""

@@ -143,6 +143,10 @@ class NextRuns(Saved):
         """No runs, with the reason."""
         return cls((), budget.unit, float(budget.amount), metric, *now, max(regret, 0.0), 0.0, reason)
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"n = {run.group_size}" for run in self.runs) or "none"
+        return f"NextRuns({sizes}; now n = {self.group_size_now}; saves {self.saving:.3f}; summary() has the reason)"
+
     def summary(self) -> str:
         """The reason, one line for each run, and the notes."""
         nothing = "" if self.runs else "Run nothing first: "

@@ -36,6 +36,17 @@ def test_results_are_short_at_a_prompt_and_escaped_in_a_notebook(results: dict[s
         assert "&lt;script&gt;" in html
 
 
+def test_other_results_are_one_line_at_a_prompt(results: dict[str, object]) -> None:
+    runs, fits = results["runs"], results["fits"]
+    assert isinstance(runs, iso.RunSet)
+    assert isinstance(fits, iso.Fits)
+    ahead, health = iso.forecast(runs, runs.runs()[0].run_id), iso.check_health(runs)
+    for one in (ahead, health, iso.Planner(fits).next_runs("3M")):
+        assert "\n" not in repr(one)
+        assert len(repr(one)) < 400
+    assert ahead.card.action in repr(ahead)
+
+
 def test_the_numbers_of_a_plan_are_in_its_repr(results: dict[str, object]) -> None:
     plan = results["plan"]
     assert isinstance(plan, iso.Plan)
