@@ -268,7 +268,7 @@ def _untold(plan: Plan, check: Approval) -> str:
     best = plan.gain.best.reward
     if round(check.expected, 3) <= round(best, 3):
         return f"; up to there it tests the prediction, without a gain over the best run ({best:.3f})"
-    return f"; a check on the way would be useless: its threshold would lie below the best run so far ({best:.3f})"
+    return f"; a check on the way would prove nothing: the plan could pass it below the best run so far ({best:.3f})"
 
 
 def _part(plan: Plan, check: Approval, why: str = "") -> Approval:
