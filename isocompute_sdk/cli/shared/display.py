@@ -225,6 +225,7 @@ def print_first_notes(plan: Plan, room: int = NOTE_LINES, *, alone: bool = False
             "context-taken-for-granted",
             "decline-within-budget",
             "low-last-evaluation",
+            "outlying-run",
             "run-left-out",
         },
         plan.verdict.doubts,

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import isocompute_sdk as iso
+from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.reward_metrics import no_rise
 
 seeds = st.integers(0, 2**32 - 1)
@@ -41,3 +43,21 @@ def test_what_kendalls_test_calls_a_rise_is_one(seed: int, count: int) -> None:
     found = kendalltau(np.arange(count), values, alternative="greater")
     if found.pvalue < 0.015:
         assert not no_rise([values])
+
+
+def test_a_run_that_never_rises_is_named_where_its_twin_rises() -> None:
+    rng, steps = np.random.default_rng(3), np.arange(0, 401, 20)
+    columns: dict[str, list[object]] = {name: [] for name in ("run_id", "n", "bp", "step", "avg@4")}
+    for n, seed in ((4, 0), (4, 1), (8, 0), (8, 1), (16, 0)):
+        rise = 0.0 if (n, seed) in ((8, 0), (16, 0)) else 0.45
+        rewards = 0.22 + rise * (1 - np.exp(-steps * n / 1500)) + rng.normal(0, 0.01, len(steps))
+        columns["run_id"] += [f"n{n}-s{seed}"] * len(steps)
+        columns["n"] += [n] * len(steps)
+        columns["bp"] += [64] * len(steps)
+        columns["step"] += steps.tolist()
+        columns["avg@4"] += rewards.tolist()
+    notes = iso.fit(RunSet.from_columns(columns), "avg@4").notes
+    named = [note.data["runs"] for note in notes if note.code == "outlying-run"]
+    # Whether the run of n = 16 failed or its n does, no twin says.
+    assert named[0] == ["n8-s0"]
+    assert not any("n16-s0" in runs for runs in named)
