@@ -18,7 +18,7 @@ from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.forecast import Forecast, forecast_run
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, start_rewards
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, start_rewards, still_note, still_runs
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.detectors import check_health
@@ -26,7 +26,7 @@ from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import counted, listed
+from isocompute_sdk.phrases import counted
 from isocompute_sdk.records.asked import unasked
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import (
@@ -207,16 +207,18 @@ class _Question:
         aside = ["eval_samples", "eval_temperature"] if sets == {TRAIN_SET} else ["eval_samples"] * means
         refuse_mixed_contexts(series, [*self.pool, *inputs, *aside, *(["learning_rate"] if rule else [])])
         check_bounds(series, metric, self.bounds)
-        found = self._fit(measured)
         context = common_context(series)
         flat = no_rise([one.value_T for one in series])
         sick = check_health(runs.filter(run_id=[one.run_id for one in series]), metric, self.eval_set).notes
+        fell = {run for note in sick for run in note.data.get("runs", ())}
+        still = still_runs(series, fell) if self.method == "surface" else []
+        found = self._fit(replace(measured, series=tuple(one for one in series if one.run_id not in still)))
         by_run = {one.run_id: one for one in series}
         notes = [
             *([no_rise_note(metric, len(series))] if flat else []),
             *([] if "model" in self.pool else unlike_at_start(*start_rewards(by_run, self.bounds))),
             *chosen,
-            *_still(series, metric, [run for note in sick for run in note.data.get("runs", ())]),
+            *([still_note(metric, still)] if still else []),
             *found.notes,
             *([] if found.passport is None else found.passport.ends_note(falls_in(sick))),
             *(taken_for_granted(series, CONTEXT_FIELDS) if UNSTATED in self.pool else []),
@@ -565,30 +567,6 @@ def _settings(method: str, options: Mapping[str, Any]) -> PaperOptions | Surface
             raise FitError(f"compute = {changed['compute']!r}; accepted: {', '.join(AXES)}", "Use one of the two.")
         changed["compute"] = AXES[changed["compute"]]
     return OPTIONS[method](**changed)
-
-
-def _still(series: Sequence[RunSeries], metric: str, told: Sequence[str]) -> list[Note]:
-    """A note on runs that do not rise where another of their n and B_p does; not on those of `told`."""
-
-    def outrun(one: RunSeries, other: RunSeries) -> bool:
-        """Whether the other has risen by the same compute, and half of its values lie above all of this one."""
-        value_T = other.value_T[other.rollouts_T <= one.rollouts_T[-1]]
-        return not no_rise([value_T]) and len(value_T) > 0 and float(np.median(value_T)) > float(one.value_T.max())
-
-    sizes = {one.run_id: (one.group_size, one.problems_per_batch) for one in series}
-    flat = [one for one in series if one.run_id not in told and no_rise([one.value_T])]
-    still = [
-        one.run_id
-        for one in flat
-        if any(sizes[other.run_id] == sizes[one.run_id] and outrun(one, other) for other in series)
-    ]
-    if not still:
-        return []
-    text = (
-        f"No rise in {metric} beyond noise in {listed(still, 5)}, though another run of the same n and B_p rises. "
-        "Check reward, grader and learning rate; plan without to see whether it matters."
-    )
-    return [Note("outlying-run", "warning", text, {"runs": still})]
 
 
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:

@@ -16,6 +16,7 @@ from isocompute_sdk.fitting.run_surface import RunSurface
 from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.asked import best_beside
 from isocompute_sdk.records.grouping import Group, group_runs, kin
 from isocompute_sdk.records.reward_metrics import (
@@ -88,6 +89,34 @@ class MeasuredRuns:
         if series is None or (compute == "log10_tokens" and series.tokens_T is None):
             return None
         return BestAtK(name, _compute(series, compute), series.value_T)
+
+
+def still_runs(series: Sequence[RunSeries], fell: Collection[str]) -> list[str]:
+    """Runs that do not rise where others of their B_p do: of their n, or of a smaller and of a larger one.
+
+    A fit would take what failed in them for an effect of n. Of a run that fell, in `fell`, its start counts.
+    """
+
+    def outrun(one: RunSeries, other: RunSeries) -> bool:
+        """Whether the other has risen by the same compute, and half of its values lie above all of this one."""
+        value_T = other.value_T[other.rollouts_T <= one.rollouts_T[-1]]
+        return len(value_T) > 0 and not no_rise([value_T]) and float(np.median(value_T)) > float(one.value_T.max())
+
+    found: list[str] = []
+    for one in (one for one in series if one.run_id not in fell and no_rise([one.value_T])):
+        beside = [other for other in series if other.problems_per_batch == one.problems_per_batch]
+        sides = {int(np.sign(other.group_size - one.group_size)) for other in beside if outrun(one, other)}
+        found += [one.run_id] if 0 in sides or {-1, 1} <= sides else []
+    return found
+
+
+def still_note(metric: str, still: Sequence[str]) -> Note:
+    """That they are left out."""
+    text = (
+        f"{listed(still, 5)} left out: no rise in {metric} beyond noise, but runs of the same n, or of a smaller and "
+        "a larger one, rise. Check reward, grader and learning rate."
+    )
+    return Note("outlying-run", "warning", text, {"runs": [*still]})
 
 
 def run_surfaces(fits: Fits) -> dict[str, RunSurface]:

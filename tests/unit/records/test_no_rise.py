@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,19 +46,18 @@ def test_what_kendalls_test_calls_a_rise_is_one(seed: int, count: int) -> None:
         assert not no_rise([values])
 
 
-def test_a_run_that_never_rises_is_named_where_its_twin_rises() -> None:
+def test_a_run_that_never_rises_is_left_out_where_its_neighbours_rise() -> None:
     rng, steps = np.random.default_rng(3), np.arange(0, 401, 20)
-    columns: dict[str, list[object]] = {name: [] for name in ("run_id", "n", "bp", "step", "avg@4")}
-    for n, seed in ((4, 0), (4, 1), (8, 0), (8, 1), (16, 0)):
-        rise = 0.0 if (n, seed) in ((8, 0), (16, 0)) else 0.45
-        rewards = 0.22 + rise * (1 - np.exp(-steps * n / 1500)) + rng.normal(0, 0.01, len(steps))
-        columns["run_id"] += [f"n{n}-s{seed}"] * len(steps)
-        columns["n"] += [n] * len(steps)
-        columns["bp"] += [64] * len(steps)
-        columns["step"] += steps.tolist()
-        columns["avg@4"] += rewards.tolist()
-    notes = iso.fit(RunSet.from_columns(columns), "avg@4").notes
-    named = [note.data["runs"] for note in notes if note.code == "outlying-run"]
-    # Whether the run of n = 16 failed or its n does, no twin says.
-    assert named[0] == ["n8-s0"]
-    assert not any("n16-s0" in runs for runs in named)
+    still = ("n8-s0", "n12-s0", "n32-s0")
+    parts = []
+    for name in ("n4-s0", "n4-s1", "n8-s1", "n16-s0", *still):
+        n = int(name[1:].split("-")[0])
+        rise = 0.0 if name in still else 0.45 * (1 - np.exp(-steps * n / 1500))
+        part = {"step": steps, "avg@4": 0.22 + rise + rng.normal(0, 0.01, len(steps))}
+        parts.append(pl.DataFrame(part).with_columns(run_id=pl.lit(name), n=pl.lit(n), bp=pl.lit(64)))
+    runs = RunSet.from_frame(pl.concat(parts))
+    fits = iso.fit(runs, "avg@4")
+    # Whether the run of n = 32 failed or so large an n does, no other says.
+    assert [note.data["runs"] for note in fits.notes if note.code == "outlying-run"] == [["n8-s0", "n12-s0"]]
+    kept = [info.run_id for info in runs.runs() if info.run_id not in still[:2]]
+    assert fits.curves == iso.fit(runs.filter(run_id=kept), "avg@4").curves
