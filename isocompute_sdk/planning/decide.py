@@ -371,6 +371,9 @@ def _unlimited(basis: Basis, resolved: Resolved, choice: Choice) -> Unlimited | 
     fixed = request.fixed
     limits = {"B_p = {:,}": fixed.problems_per_batch, "M = {:,}": fixed.update_steps}
     limits |= {"{:,} rollouts per batch": fixed.rollouts_per_batch, "at most {:,} rollouts per batch": limit}
+    octaves = None if request.beyond_grid == "auto" else request.beyond_grid
+    limits |= {"{:,} update steps or more": request.min_update_steps}
+    limits |= {"no n above those that were run" if octaves == 0 else "n up to {} octaves above those run": octaves}
     asked = [words.format(value) for words, value in limits.items() if value is not None]
     careful = "no n above those that were run" if basis.fits.surface is not None else "the smallest worst-case regret"
     asked += [f"{careful} (conservative)"] * (request.mode == "conservative")
@@ -382,7 +385,9 @@ def _unlimited(basis: Basis, resolved: Resolved, choice: Choice) -> Unlimited | 
     elif not asked:
         return None
     try:
-        free = unjudged(without, replace(request, fixed=Fixed(), mode="expected"))
+        free = unjudged(
+            without, replace(request, fixed=Fixed(), mode="expected", min_update_steps=None, beyond_grid="auto")
+        )
     except PlanError:
         return None
     reward, equal = choice.best.reward, basis.fits.tolerances.equal

@@ -181,6 +181,7 @@ def test_other_models_need_the_flag(name: str) -> None:
         (Hardware(max_rollouts_per_batch=1024), {}, "at most 1,024 rollouts per batch"),
         (Hardware(), {"update_steps": 1000}, "M = 1,000"),
         (Hardware(), {"rollouts_per_batch": 1024}, "1,024 rollouts per batch"),
+        (Hardware(), {"min_update_steps": 1000}, "1,000 update steps or more"),
     ],
 )
 def test_limits_that_were_asked_for_say_what_they_cost(
@@ -207,11 +208,15 @@ def test_limits_that_were_asked_for_say_what_they_cost(
 
 def test_conservative_plans_say_what_they_leave() -> None:
     planner = Planner(iso.fit(recorded("qwen2.5-7b-easy")))
-    careful, bold = planner.allocate("20M", mode="conservative", slots=0), planner.allocate("20M", slots=0)
-    assert careful.group_size < bold.group_size
+    bold = planner.allocate("20M", slots=0)
     assert bold.unlimited is None
-    assert careful.unlimited is not None
-    assert careful.unlimited.plan.group_size == bold.group_size
+    for careful in (
+        planner.allocate("20M", mode="conservative", slots=0),
+        planner.allocate("20M", beyond_grid=0, slots=0),
+    ):
+        assert careful.group_size < bold.group_size
+        assert careful.unlimited is not None
+        assert careful.unlimited.plan.group_size == bold.group_size
     # Where no n above those that were run is better the mode costs nothing.
     # Where it changes nothing, it is named as well.
     same = planner.allocate("1M", mode="conservative", slots=0)
