@@ -448,7 +448,7 @@ def _lost(plan: Plan) -> list[Fact]:
         first, sizes = plan.next_runs, best_sizes(plan)
         detail = "with 80 % probability"
         if first is not None:
-            detail += f"; any n is expected to lose at least {first.regret_now:.3f} of reward"
+            detail += f"; whichever n is taken, we expect to lose at least {first.regret_now:.3f} of reward"
         return [Fact("Best n", sizes, detail)] if sizes else []
     loss, wrong = plan.odds.expected_loss, 1.0 - plan.odds.probability_best
     if round(loss, 3) == 0.0:
