@@ -307,13 +307,11 @@ def _run_paper(budget: str, output: Path, *, verbose: bool, json: bool) -> None:
     plan = found.plan
     assert plan is not None, "else an error"
     theirs = Planner(api.fit(runs, "avg@4", method="paper", points="all"), recipe=easy).allocate(budget)
-    progress.stage("writing script and pictures")
-    script = plan.launch_script("openrlhf", output_dir="runs/quickstart")
+    progress.stage("drawing pictures")
     written = [
         files.write_text(output / "runs.csv", runs.to_polars().write_csv()),
         fits.save(output / "fits.json"),
         plan.save(output / "plan.json"),
-        files.write_text(output / "launch.sh", script, executable=True),
         *opt.save_pictures(plan, output),
         write(build(found), output / FILE),
     ]
