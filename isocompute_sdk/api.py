@@ -25,6 +25,7 @@ from isocompute_sdk.health.detectors import check_health
 from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
+from isocompute_sdk.metrics import is_average
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.records.asked import unasked
@@ -42,6 +43,7 @@ from isocompute_sdk.records.comparable import (
     unlike_at_start,
     varied_sets,
 )
+from isocompute_sdk.records.grouping import measured_as
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     headline,
@@ -203,7 +205,7 @@ class _Question:
         rule = None if "learning_rate" in self.pool else one_rule(series)
         inputs = ["n_problems"] if self.method == "surface" and varied_sets(series) else []
         # How an evaluation samples says nothing of training rewards, nor how many it averages of a mean.
-        means = bool(measured.stand_ins) or "@" not in metric
+        means = is_average(metric) or "@" not in metric
         aside = ["eval_samples", "eval_temperature"] if sets == {TRAIN_SET} else ["eval_samples"] * means
         refuse_mixed_contexts(series, [*self.pool, *inputs, *aside, *(["learning_rate"] if rule else [])])
         check_bounds(series, metric, self.bounds)
@@ -347,7 +349,7 @@ def _fit_together(
         fits = fit(runs, metric, eval_set, bounds=bounds, rng=rng)
     except (FitError, RecordError):
         return None
-    return fits if run_id is None or fits.metric in runs.filter(run_id=run_id).metrics else None
+    return fits if run_id is None or measured_as(fits.metric, runs.filter(run_id=run_id).metrics) else None
 
 
 def published(name: str) -> Fits:
