@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
@@ -90,6 +94,23 @@ def instead(plan: Plan, *, campaign: bool) -> tuple[str, str] | None:
 def runs_behind(fits: Fits | None) -> str:
     """What the runs behind fits were read from, as typed, or a word to fill in."""
     return (fits.read_from if fits is not None else "") or "RUNS"
+
+
+def load_plan(file: Path) -> Plan:
+    """A saved plan that names the runs behind it as they are named from this folder; errors as of `Plan.load`."""
+    plan = Plan.load(file)
+    return plan if plan.fits is None else replace(plan, fits=named_from_here(plan.fits, file.parent))
+
+
+def named_from_here(fits: Fits, folder: Path) -> Fits:
+    """Fits that name their runs as they are named from this folder; those were typed here or where the fits lie."""
+
+    def here(word: str) -> str:
+        there = str(folder / word)
+        typed_here = Path(word).exists() or glob.glob(word) or not (Path(there).exists() or glob.glob(there))
+        return word if typed_here else os.path.relpath(there)
+
+    return replace(fits, read_from=shlex.join(map(here, shlex.split(fits.read_from))))
 
 
 def going_on(plan: Plan) -> str:
