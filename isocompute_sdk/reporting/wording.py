@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -126,7 +127,9 @@ def going_on(plan: Plan) -> str:
         return ""
     limit = plan.hardware.max_rollouts_per_batch
     cap = "" if limit is None else f" --max-rollouts-per-batch {limit}"
-    cost = plan.cost if plan.budget.unit == "rollouts" else float(f"{plan.cost:.6g}")
+    # Rounded up, so that it pays for as many updates; twelve digits are typed.
+    part = 1 if plan.budget.unit in ("rollouts", "tokens") else 10_000
+    cost = math.ceil(plan.cost * part * (1 - 1e-12)) / part
     words = [f"isocompute forecast RUNS --run {quote(gain.run_to_go_on)} --remaining {_typed(plan.budget, cost)}{cap}"]
     words += speed_options(plan)
     return " ".join(words)
