@@ -224,6 +224,7 @@ class _Question:
             *(taken_for_granted(series, CONTEXT_FIELDS) if UNSTATED in self.pool else []),
             *confounded(series, self.pool),
             *_on_logs(runs, series),
+            *_of_other_rewards(runs, metric, series),
             *sick,
         ]
         return replace(
@@ -591,6 +592,20 @@ def _still(series: Sequence[RunSeries], metric: str, told: Sequence[str]) -> lis
         "Check reward, grader and learning rate; plan without to see whether it matters."
     )
     return [Note("outlying-run", "warning", text, {"runs": still})]
+
+
+def _of_other_rewards(runs: RunSet, metric: str, series: Sequence[RunSeries]) -> list[Note]:
+    """That runs are not used, since they have another reward than the metric."""
+    absent = {*runs.run_ids} - {one.run_id for one in series}
+    others = runs.filter(run_id=absent) if absent else None
+    theirs = None if others is None else headline(measured_in(others.to_polars()))
+    if others is None or theirs is None or theirs[0] == metric:
+        return []
+    names, is_training = others.filter(metric=theirs[0]).run_ids, is_training_reward(theirs[0])
+    text = f"{counted(len(names), 'run')} not used ({listed(names, 4)}): without {metric}, with {theirs[0]}."
+    if not is_training:
+        text += f" If that is the same reward, add --rename {quote(f'{theirs[0]}={metric}')}."
+    return [Note("run-left-out", "info" if is_training else "warning", text, {"metric": theirs[0], "runs": [*names]})]
 
 
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:

@@ -334,9 +334,14 @@ def test_averages_over_more_or_fewer_samples_are_fitted_together(make_runs: Make
 
 
 def test_runs_of_another_metric_or_evaluation_set_do_not_have_to_agree(runs: RunSet, make_runs: Make) -> None:
-    other = make_runs(lambda *_: 0.5, [(16, 32)], COMPUTE, "entropy", model="b")
-    fits = iso.fit(runs.concat(other), draws=4)
-    assert fits.group_sizes == (8, 64, 512)
+    for name, severity in (("entropy", None), ("val/accuracy", "warning"), ("train_reward", "info")):
+        other = make_runs(lambda *_: 0.5, [(16, 32)], COMPUTE, name, model="b")
+        fits = iso.fit(runs.concat(other), draws=4)
+        assert fits.group_sizes == (8, 64, 512)
+        told = [note for note in fits.notes if note.code == "run-left-out"]
+        assert [note.severity for note in told] == ([] if severity is None else [severity])
+        assert all(note.data == {"metric": name, "runs": list(other.run_ids)} for note in told)
+        assert all((f"--rename {name}=avg@4" in note.message) == (severity == "warning") for note in told)
     assert fits.model is None
 
 
