@@ -25,8 +25,9 @@ from isocompute_sdk.health.detectors import check_health
 from isocompute_sdk.health.findings import falls_in
 from isocompute_sdk.health.live_run import in_sweep, live_run
 from isocompute_sdk.laws import find_published, hedged_prior, published_names
+from isocompute_sdk.metrics import is_average
 from isocompute_sdk.notes import Note, unique
-from isocompute_sdk.phrases import counted
+from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.records.asked import unasked
 from isocompute_sdk.records.columns import CONTEXT_FIELDS
 from isocompute_sdk.records.comparable import (
@@ -42,6 +43,7 @@ from isocompute_sdk.records.comparable import (
     unlike_at_start,
     varied_sets,
 )
+from isocompute_sdk.records.grouping import measured_as
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     headline,
@@ -203,7 +205,7 @@ class _Question:
         rule = None if "learning_rate" in self.pool else one_rule(series)
         inputs = ["n_problems"] if self.method == "surface" and varied_sets(series) else []
         # How an evaluation samples says nothing of training rewards, nor how many it averages of a mean.
-        means = bool(measured.stand_ins) or "@" not in metric
+        means = is_average(metric) or "@" not in metric
         aside = ["eval_samples", "eval_temperature"] if sets == {TRAIN_SET} else ["eval_samples"] * means
         refuse_mixed_contexts(series, [*self.pool, *inputs, *aside, *(["learning_rate"] if rule else [])])
         check_bounds(series, metric, self.bounds)
@@ -224,6 +226,7 @@ class _Question:
             *(taken_for_granted(series, CONTEXT_FIELDS) if UNSTATED in self.pool else []),
             *confounded(series, self.pool),
             *_on_logs(runs, series),
+            *_of_other_rewards(runs, metric, series),
             *sick,
         ]
         return replace(
@@ -349,7 +352,7 @@ def _fit_together(
         fits = fit(runs, metric, eval_set, bounds=bounds, rng=rng)
     except (FitError, RecordError):
         return None
-    return fits if run_id is None or fits.metric in runs.filter(run_id=run_id).metrics else None
+    return fits if run_id is None or measured_as(fits.metric, runs.filter(run_id=run_id).metrics) else None
 
 
 def published(name: str) -> Fits:
@@ -567,6 +570,20 @@ def _settings(method: str, options: Mapping[str, Any]) -> PaperOptions | Surface
             raise FitError(f"compute = {changed['compute']!r}; accepted: {', '.join(AXES)}", "Use one of the two.")
         changed["compute"] = AXES[changed["compute"]]
     return OPTIONS[method](**changed)
+
+
+def _of_other_rewards(runs: RunSet, metric: str, series: Sequence[RunSeries]) -> list[Note]:
+    """That runs are not used, since they have another reward than the metric."""
+    absent = {*runs.run_ids} - {one.run_id for one in series}
+    others = runs.filter(run_id=absent) if absent else None
+    theirs = None if others is None else headline(measured_in(others.to_polars()))
+    if others is None or theirs is None or theirs[0] == metric:
+        return []
+    names, is_training = others.filter(metric=theirs[0]).run_ids, is_training_reward(theirs[0])
+    text = f"{counted(len(names), 'run')} not used ({listed(names, 4)}): without {metric}, with {theirs[0]}."
+    if not is_training:
+        text += f" If that is the same reward, add --rename {quote(f'{theirs[0]}={metric}')}."
+    return [Note("run-left-out", "info" if is_training else "warning", text, {"metric": theirs[0], "runs": [*names]})]
 
 
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:

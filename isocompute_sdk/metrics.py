@@ -126,6 +126,11 @@ def average_of(metric: str) -> int | None:
     return None if match is None else int(match[1])
 
 
+def is_average(metric: str) -> bool:
+    """Whether a metric is avg@k, also of unknown k: all of them estimate the same mean."""
+    return metric == UNKNOWN_AVERAGE or average_of(metric) is not None
+
+
 def max_weights(samples: int, k: int) -> NDArray[np.float64]:
     """w_i = C(i-1, k-1) / C(N, k), i = 1..N: chance that the i-th smallest of N is the largest of k drawn.
 

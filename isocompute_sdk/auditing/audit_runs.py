@@ -28,7 +28,7 @@ from isocompute_sdk.phrases import joined, short
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.comparable import check_pool
-from isocompute_sdk.records.grouping import Group, Measure, choose_measure, differences, kin
+from isocompute_sdk.records.grouping import Group, Measure, choose_measure, differences, measured_as
 from isocompute_sdk.records.runset import RunSeries, check_runs
 
 SURE = 2.0
@@ -198,7 +198,7 @@ def _fit(group: Group, runs: RunSet, measure: Measure, rng: np.random.Generator,
     table = runs.filter(run_id={info.run_id for info in group.runs})
     # If every run has a replacement, the replacement is the metric.
     known = table.filter(eval_set=measure.eval_set).metrics
-    metric = next(name for name in kin(measure.metric, runs.metrics) if name in known)
+    metric = measured_as(measure.metric, known) or measure.metric
     found = api.fit(table, metric, measure.eval_set, rng=rng, draws=draws, bounds=measure.bounds, pool=group.pooled)
     if not found.curves:
         raise FitError("no evaluation after step 0", "Evaluate during training.")

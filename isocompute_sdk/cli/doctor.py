@@ -320,9 +320,9 @@ def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
 
 def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     """A command that works on what was written: a fit of one group, an audit of several; of n = 1 alone a forecast."""
-    from isocompute_sdk.fitting.measured_runs import grouped
+    from isocompute_sdk.fitting.measured_runs import MeasuredRuns, grouped
     from isocompute_sdk.records.columns import TRAIN_SETS
-    from isocompute_sdk.records.grouping import choose_measure
+    from isocompute_sdk.records.grouping import choose_measure, kin
     from isocompute_sdk.records.reward_metrics import bounds_option, two_scales
 
     again = f"isocompute doctor {quote(str(output))}"
@@ -330,14 +330,15 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
         measure = choose_measure(runs, asked if asked in runs.metrics else None)
     except RecordError:
         return again
-    table = runs.filter(metric=measure.metric)
+    table = runs.filter(metric=kin(measure.metric, runs.metrics))
     options = [f"--metric {quote(measure.metric)}"]
     if len([name for name in table.eval_sets if name not in TRAIN_SETS]) > 1:
         options.append(f"--eval-set {quote(measure.eval_set)}")
     values = table.filter(eval_set=measure.eval_set).to_polars()["value"].to_numpy()
     if (bounds := bounds_option(values)) != "--bounds 0 1":
         options.append(bounds)
-    series = {one.run_id: one for one in table.series(measure.metric, measure.eval_set)}
+    measured = MeasuredRuns.of(runs, measure.metric, measure.eval_set, stand_in=True)
+    series = {one.run_id: one for one in measured.series}
     if two_scales(measure.metric, ((run, one.value_T) for run, one in series.items())) is not None:
         return again
     sizes = {info.group_size for info in table.runs()}

@@ -186,10 +186,11 @@ def _read(
 
 def _without_metric(runs: RunSet, sweep: Fits | None, name: str | None) -> IsoComputeError | None:
     """That no other run has the metric of a run's forecast, with the option that gives it to them."""
+    from isocompute_sdk.records.grouping import measured_as
     from isocompute_sdk.records.reward_metrics import headline, is_training_reward, measured_in
 
     others = [run for run in runs.run_ids if run != name]
-    if sweep is None or name is None or not others or sweep.metric in runs.filter(run_id=others).metrics:
+    if sweep is None or name is None or not others or measured_as(sweep.metric, runs.filter(run_id=others).metrics):
         return None
     found = headline(measured_in(runs.filter(run_id=others).to_polars()))
     if found is None:
@@ -221,13 +222,14 @@ def _forecasts(
         settings: further arguments of `api.forecast`.
     """
     from isocompute_sdk import api
+    from isocompute_sdk.records.grouping import measured_as
 
     found: list[Forecast] = []
     failed = dict[str, IsoComputeError]()
     for name, mine in saved.items():
         try:
-            lacks = sweep is not None and sweep.metric not in runs.filter(run_id=name).metrics
-            among = runs if sweep is None else runs.filter(run_id=name) if lacks else sweep
+            alone = runs.filter(run_id=name)
+            among = runs if sweep is None else sweep if measured_as(sweep.metric, alone.metrics) else alone
             found.append(api.forecast(among, name, metric, eval_set, checkpoints=mine, **settings))
         except (FitError, RecordError) as error:
             failed[name] = error

@@ -84,11 +84,12 @@ def launch(
         isocompute launch plan.json --backend verl --against my_run.sh
     """
     from isocompute_sdk import api
-    from isocompute_sdk.planning import Plan, change_plan, differences
+    from isocompute_sdk.planning import change_plan, differences
     from isocompute_sdk.planning.inheritance import shown
     from isocompute_sdk.planning.plan import VERDICTS
+    from isocompute_sdk.reporting.wording import load_plan
 
-    loaded = Plan.load(plan)
+    loaded = load_plan(plan)
     given, backend = backend, backend or _backend_of(loaded)
     asked = opt.assignments(change, "--change")
     chosen = change_plan(loaded, asked) if asked else loaded
@@ -131,8 +132,9 @@ def launch(
         *_tracked(backend, options),
         *["recipe settings that differ, runs | plan | script:"] * bool(unlike),
     ]
-    sides = [(one["name"], shown(one["runs"]), shown([one["plan"]]), shown([one["script"]])) for one in unlike]
-    told += [f"  {name}: {runs} | {planned} | {scripted}" for name, runs, planned, scripted in sides]
+    told += [
+        f"  {one['name']}: {shown(one['runs'])} | {shown([one['plan']])} | {shown([one['script']])}" for one in unlike
+    ]
     if asked:
         words = {"verdict": VERDICTS}
         rows = [(name, *(_shown(words.get(name, {}).get(str(one), one)) for one in pair)) for name, *pair in changed]

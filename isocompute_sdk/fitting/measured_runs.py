@@ -42,8 +42,8 @@ class MeasuredRuns:
 
     metric: str
     series: tuple[RunSeries, ...]
-    stand_ins: Mapping[str, int]
-    """Samples j by run id, for runs whose avg@j stands in for avg@k."""
+    stand_ins: Mapping[str, int | None]
+    """Samples j by run id, for runs whose avg@j stands in for avg@k; None where j is unknown."""
     best: Mapping[str, tuple[str, RunSeries]]
     """Name and series of best@k by run id, of runs that log it beside avg@k."""
 
@@ -61,24 +61,29 @@ class MeasuredRuns:
             RecordError: a metric or evaluation set that the runs do not have.
         """
         series = list(runs.series(metric, eval_set))
-        stand_ins: dict[str, int] = {}
+        stand_ins: dict[str, int | None] = {}
         sets = runs.filter(metric=metric).eval_sets
         where = eval_set or (sets[0] if len(sets) == 1 else None)
         for other in kin(metric, runs.metrics)[1:] if stand_in else ():
             have = {one.run_id for one in series}
             more = [one for one in runs.series(other, where) if one.run_id not in have]
             series += more
-            stand_ins |= {one.run_id: average_of(other) or 1 for one in more}
+            stand_ins |= {one.run_id: average_of(other) for one in more}
         return cls(metric, tuple(series), stand_ins, best_beside(runs, metric, eval_set))
+
+    @property
+    def noise_scales(self) -> dict[str, float]:
+        """Noise of the stand-ins relative to the other runs', by run id; without those of unknown samples."""
+        k = average_of(self.metric)
+        return {run: float(np.sqrt(k / j)) for run, j in self.stand_ins.items() if k is not None and j is not None}
 
     def for_surface(self, compute: str) -> list[SurfaceRun]:
         """The runs on a compute axis (`log10_rollouts` or `log10_tokens`)."""
-        samples = average_of(self.metric) or 1
         return [
             SurfaceRun.of(
                 one,
                 _compute(one, compute),
-                float(np.sqrt(samples / self.stand_ins.get(one.run_id, samples))),
+                self.noise_scales.get(one.run_id, 1.0),
                 self._best_of(one.run_id, compute),
             )
             for one in self.series
@@ -159,8 +164,7 @@ def going_on(fits: Fits, best: Reached, reach: Callable[[int], float]) -> tuple[
     """
     if fits.compute != "log10_rollouts":
         return None, 0.0
-    # A run of another avg@k has a forecast of that metric.
-    runs = [one for one in fits.run_surfaces.values() if not one.run.fault and one.evaluated.noise_scale == 1.0]
+    runs = [one for one in fits.run_surfaces.values() if not one.run.fault]
     ends = [
         (one.run.run_id, one.going_on(more))
         for one in runs

@@ -6,8 +6,8 @@ the surface. A run that fell keeps its own onset.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -255,6 +255,8 @@ class LiveRun:
     """Its name."""
     flat: Note | None = None
     """That it does not rise, or that the runs beside it and it together do not; None if it rises."""
+    noise_scales: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Noise by run id where it is another than that of the sweep's metric: of runs whose avg@j stands in for avg@k."""
 
     @property
     def one(self) -> RunSeries:
@@ -288,9 +290,12 @@ class LiveRun:
         best = None
         if self.best is not None:
             best = BestAtK(self.best_metric, self.best.rollouts_T, self.best.value_T)
-        run = SurfaceRun.of(self.one, best=best)
+        run = self._evaluated(self.one, best)
         if until is not None:
             kept = run.compute_T <= until * 1.0001
             run = replace(run, compute_T=run.compute_T[kept], reward_T=run.reward_T[kept])
-        others = [SurfaceRun.of(one) for one in self.series[1:]]
+        others = [self._evaluated(one) for one in self.series[1:]]
         return RunSurface.fit(run, others, bounds, np.random.default_rng(0 if rng is None else rng), known)
+
+    def _evaluated(self, one: RunSeries, best: BestAtK | None = None) -> SurfaceRun:
+        return SurfaceRun.of(one, noise_scale=self.noise_scales.get(one.run_id, 1.0), best=best)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isocompute_sdk.errors import FitError, RecordError, did_you_mean
-from isocompute_sdk.fitting.measured_runs import flat_runs
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, flat_runs
 from isocompute_sdk.fitting.run_surface import LiveRun, Trouble
 from isocompute_sdk.health.detectors import findings
 from isocompute_sdk.health.findings import FALLS, Finding, notes_by_run
 from isocompute_sdk.health.traces import WINDOW, noise_of
 from isocompute_sdk.records.asked import best_beside, unasked
 from isocompute_sdk.records.columns import check_fields
-from isocompute_sdk.records.grouping import kin
+from isocompute_sdk.records.grouping import measured_as
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     is_training_reward,
@@ -71,7 +71,7 @@ def live_run(
     Args:
         runs: the run, alone or among others.
         run_id: its name; None for the only one.
-        metric: its reward; None as for `fit`.
+        metric: its reward, or for avg@k the avg@j that it has; None as for `fit`.
         eval_set: evaluation set; None for the only one of the metric.
         saved: (step, folder) of its checkpoints on disk.
     """
@@ -81,7 +81,7 @@ def live_run(
     if metric is None:
         metric, notes = unasked(mine, eval_set)
     else:
-        check_fields([metric], mine.metrics, f"metric of run {name!r}")
+        check_fields([metric := measured_as(metric, mine.metrics) or metric], mine.metrics, f"metric of run {name!r}")
         if is_training_reward(metric) or {*mine.filter(metric=metric).eval_sets} == {TRAIN_SET}:
             notes = [training_reward_note(metric, asked=True)]
     (one,) = mine.series(metric, eval_set)
@@ -123,18 +123,16 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     """
     if fits.surface is None or fits.compute != "log10_rollouts" or fits.table is None:
         return live, None
-    if fits.metric != live.metric:
-        if live.metric in kin(fits.metric, [live.metric]):
-            # The fits take its avg@k for another avg@k; its own is forecast alone.
-            return live, None
+    if measured_as(fits.metric, [live.metric]) is None:
         raise FitError(
             f"these fits are for {fits.metric}, the forecast is for {live.metric}", f"Fit the sweep on {live.metric}."
         )
-    series = fits.table.series(fits.metric, fits.eval_set)
+    measured = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True)
+    series, scales = measured.series, measured.noise_scales
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
     evaluations = [np.stack((one.rollouts_T, one.value_T)) for one in series if one.run_id == live.one.run_id]
     known = any(np.array_equal(one, (live.one.rollouts_T, live.one.value_T)) for one in evaluations)
-    return replace(live, series=(live.one, *others)), fits.surface if known else None
+    return replace(live, series=(live.one, *others), noise_scales=scales), fits.surface if known else None
 
 
 def _weighed(finding: Finding, one: RunSeries, *, rewards: bool) -> Finding:

@@ -32,6 +32,7 @@ from isocompute_sdk.planning.plan_parts import Verdict
 from isocompute_sdk.planning.pricing import Candidate
 from isocompute_sdk.planning.questions import SavedPlan
 from isocompute_sdk.planning.verdict import trouble_of
+from isocompute_sdk.records.grouping import measured_as
 from isocompute_sdk.records.runset import check_runs
 from isocompute_sdk.specs import Budget
 from isocompute_sdk.training.registry import backend_of
@@ -248,7 +249,7 @@ def replan(
         # A new run would train on the same problems.
         basis = basis.for_problem_set(int(own))
     fits = basis.fits
-    metric = fits.metric if fits.metric in mine.metrics else None
+    metric = measured_as(fits.metric, mine.metrics)
     saved = [(one.step, str(one.path)) for one in checkpoints]
     live = live_run(runs, run_id, metric, fits.eval_set if metric is not None else None, saved)
     series = live.one

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.metrics import average_of
+from isocompute_sdk.metrics import is_average
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start, taken_for_granted, varied_sets
@@ -187,7 +187,12 @@ def _place(one: tuple[str, str], runs_with: Mapping[tuple[str, str], int]) -> tu
 
 
 def kin(metric: str, names: Sequence[str]) -> list[str]:
-    """The metric and, for avg@k, every other avg@j of `names`: all estimate the same mean."""
-    if average_of(metric) is None:
+    """The metric and, for avg@k, every other avg@j of `names`, also of unknown j: all estimate the same mean."""
+    if not is_average(metric):
         return [metric]
-    return [metric, *(name for name in names if average_of(name) and name != metric)]
+    return [metric, *(name for name in names if is_average(name) and name != metric)]
+
+
+def measured_as(metric: str, names: Sequence[str]) -> str | None:
+    """The first of a metric and its `kin` among the metrics of a run; None if it has none of them."""
+    return next((name for name in kin(metric, names) if name in names), None)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk.errors import NothingMeasured, RecordError, did_you_mean
-from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
+from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of, is_average
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.records.clock import TIMES, seconds_in
@@ -93,7 +93,7 @@ def rank(metric: str, eval_set: str) -> int | None:
         # A metric of evaluations that was measured on training problems, or a reward by another name.
         named = _SCORE.fullmatch(metric) and not _is_diagnostic(metric)
         return 6 if average_of(metric) else 7 if named else None
-    average = metric == UNKNOWN_AVERAGE or average_of(metric) is not None
+    average = is_average(metric)
     place, score = _PLACE.fullmatch(metric), _SCORE.fullmatch(metric)
     if not average and not _COUNTED.fullmatch(metric) and _is_diagnostic(metric):
         return None

@@ -30,7 +30,15 @@ from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
 from isocompute_sdk.records.runset import check_runs
-from isocompute_sdk.reporting.wording import bounds_words, budget_option, going_on, runs_behind, speed_options
+from isocompute_sdk.reporting.wording import (
+    bounds_words,
+    budget_option,
+    going_on,
+    load_plan,
+    named_from_here,
+    runs_behind,
+    speed_options,
+)
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Study
 
@@ -324,7 +332,7 @@ def _plan_in(folder: Path, asked: Asked) -> Plan | None:
     """The plan in a folder without started runs; None if it is asked for runs fitted or planned in another way."""
     plan = folder / campaigns.PLAN
     otherwise = any(asked.fit.values()) or any(asked.reading.values()) or any(asked.planner.values())
-    return Plan.load(plan) if not otherwise and PLAN.holds(plan) and not _own_folders(folder) else None
+    return load_plan(plan) if not otherwise and PLAN.holds(plan) and not _own_folders(folder) else None
 
 
 def _own_folders(path: Path) -> tuple[Path, ...]:
@@ -349,9 +357,9 @@ def _document(path: Path, asked: Asked, name: str) -> Material:
         ) from None
     kind = raw.get("kind") if isinstance(raw, dict) else None
     if kind == PLAN.kind:
-        return _of_plan(Plan.load(path), asked, name)
+        return _of_plan(load_plan(path), asked, name)
     if kind == FITS.kind:
-        return _of_fits(Fits.load(path), asked, name)
+        return _of_fits(named_from_here(Fits.load(path), path.parent), asked, name)
     if kind == AUDIT.kind:
         return Material(name, asked, audit=AUDIT.load(path))
     raise IsoComputeError(

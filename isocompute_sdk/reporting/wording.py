@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import glob
+import math
+import os
+import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
@@ -92,6 +97,23 @@ def runs_behind(fits: Fits | None) -> str:
     return (fits.read_from if fits is not None else "") or "RUNS"
 
 
+def load_plan(file: Path) -> Plan:
+    """A saved plan that names the runs behind it as they are named from this folder; errors as of `Plan.load`."""
+    plan = Plan.load(file)
+    return plan if plan.fits is None else replace(plan, fits=named_from_here(plan.fits, file.parent))
+
+
+def named_from_here(fits: Fits, folder: Path) -> Fits:
+    """Fits that name their runs as they are named from this folder; those were typed here or where the fits lie."""
+
+    def here(word: str) -> str:
+        there = str(folder / word)
+        typed_here = Path(word).exists() or glob.glob(word) or not (Path(there).exists() or glob.glob(there))
+        return word if typed_here else os.path.relpath(there)
+
+    return replace(fits, read_from=shlex.join(map(here, shlex.split(fits.read_from))))
+
+
 def going_on(plan: Plan) -> str:
     """The command that asks whether a run so far should go on in place of the plan; empty where that gains no more."""
     gain, small = plan.gain, plan.tolerances.small
@@ -105,7 +127,9 @@ def going_on(plan: Plan) -> str:
         return ""
     limit = plan.hardware.max_rollouts_per_batch
     cap = "" if limit is None else f" --max-rollouts-per-batch {limit}"
-    cost = plan.cost if plan.budget.unit == "rollouts" else float(f"{plan.cost:.6g}")
+    # Rounded up, so that it pays for as many updates; twelve digits are typed.
+    part = 1 if plan.budget.unit in ("rollouts", "tokens") else 10_000
+    cost = math.ceil(plan.cost * part * (1 - 1e-12)) / part
     words = [f"isocompute forecast RUNS --run {quote(gain.run_to_go_on)} --remaining {_typed(plan.budget, cost)}{cap}"]
     words += speed_options(plan)
     return " ".join(words)

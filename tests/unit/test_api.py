@@ -305,12 +305,11 @@ FIELDS = {
     "updates_per_batch": (1, 2),
     "max_tokens": (4096, 8192),
     "eval_temperature": (0.6, 1.0),
-    "eval_samples": (4, 16),
     "n_problems": (500, 6000),
 }
 
 
-@pytest.mark.parametrize("field", few(FIELDS, {"model", "learning_rate", "eval_samples", "n_problems"}))
+@pytest.mark.parametrize("field", few(FIELDS, {"model", "learning_rate", "n_problems"}))
 def test_runs_that_differ_in_context_are_pooled_only_when_told(make_runs: Make, field: str) -> None:
     one, other = FIELDS[field]
     mixed = make_runs(reward, LEVELS[:2], COMPUTE, **{field: one}).concat(
@@ -322,17 +321,27 @@ def test_runs_that_differ_in_context_are_pooled_only_when_told(make_runs: Make, 
     assert f"pool=('{field}',)" in caught.value.hint
     pooled = iso.fit(mixed, pool=(field,), draws=4)
     assert pooled.group_sizes == (8, 64, 512)
-    told = [n.data["field"] for n in pooled.notes if n.code == "group-size-confounded"]
-    # An average over more samples is another measurement of the same mean.
-    assert told == ([] if field == "eval_samples" else [field])
+    assert [n.data["field"] for n in pooled.notes if n.code == "group-size-confounded"] == [field]
     if field == "model":
         assert iso.fit(mixed, pool=field, draws=4) == pooled
 
 
-def test_runs_of_another_metric_or_evaluation_set_do_not_have_to_agree(runs: RunSet, make_runs: Make) -> None:
-    other = make_runs(lambda *_: 0.5, [(16, 32)], COMPUTE, "entropy", model="b")
-    fits = iso.fit(runs.concat(other), draws=4)
+def test_averages_over_more_or_fewer_samples_are_fitted_together(make_runs: Make) -> None:
+    first = make_runs(reward, LEVELS[:2], COMPUTE, eval_samples=4)
+    fits = iso.fit(first.concat(make_runs(reward, LEVELS[2:], COMPUTE, eval_samples=16)), draws=4)
     assert fits.group_sizes == (8, 64, 512)
+    assert "group-size-confounded" not in {note.code for note in fits.notes}
+
+
+def test_runs_of_another_metric_or_evaluation_set_do_not_have_to_agree(runs: RunSet, make_runs: Make) -> None:
+    for name, severity in (("entropy", None), ("val/accuracy", "warning"), ("train_reward", "info")):
+        other = make_runs(lambda *_: 0.5, [(16, 32)], COMPUTE, name, model="b")
+        fits = iso.fit(runs.concat(other), draws=4)
+        assert fits.group_sizes == (8, 64, 512)
+        told = [note for note in fits.notes if note.code == "run-left-out"]
+        assert [note.severity for note in told] == ([] if severity is None else [severity])
+        assert all(note.data == {"metric": name, "runs": list(other.run_ids)} for note in told)
+        assert all((f"--rename {name}=avg@4" in note.message) == (severity == "warning") for note in told)
     assert fits.model is None
 
 

@@ -59,6 +59,13 @@ def test_a_long_run_name_is_printed_whole_at_80_columns(isocompute: Command, log
     assert max(map(len, lines)) <= 80
 
 
+def test_the_doctor_leads_to_a_fit_of_runs_that_average_over_other_samples(isocompute: Command, tmp_path: Path) -> None:
+    rows = [f"{n},32,{step},avg@{n},{0.1 + 0.01 * step}" for n in (8, 16) for step in range(0, 40, 4)]
+    (tmp_path / "runs.csv").write_text("\n".join(["n,Bp,step,metric,value", *rows]) + "\n")
+    asked = ok(isocompute("doctor", "runs.csv", "--output", "runs.parquet")).stdout.split("isocompute ")[-1]
+    assert asked.split() == ["fit", "runs.parquet", "--metric", "avg@16"]
+
+
 @pytest.mark.parametrize("n", few([1, 8], 1))
 def test_what_to_run_next_is_asked_only_of_runs_with_groups(isocompute: Command, logs: Path, n: int) -> None:
     rows = [f"{n},32,{step},{0.1 + 0.01 * step}" for step in range(0, 40, 4)]

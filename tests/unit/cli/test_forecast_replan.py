@@ -233,8 +233,13 @@ def test_runs_that_state_no_settings_are_used_by_the_forecast_that_launch_prints
     (line,) = (line for line in alone.splitlines() if "not used" in line)
     assert "model and learning_rate" in line
     assert line.endswith("--pool unstated")
-    renamed = (tmp_path / "runs.csv").read_text().replace("avg@4", "eval/reward")
-    (tmp_path / "runs.csv").write_text(renamed)
+    table = (tmp_path / "runs.csv").read_text()
+    for average in ("avg@?", "avg@16"):
+        (tmp_path / "runs.csv").write_text(table.replace("avg@4", average))
+        told = ok(isocompute(*command)).stdout
+        assert "in the fit of 4 runs" in told
+        assert "not used" not in told
+    (tmp_path / "runs.csv").write_text(table.replace("avg@4", "eval/reward"))
     (line,) = (line for line in ok(isocompute(*command)).stdout.splitlines() if "not used" in line)
     option = shlex.split(line.rpartition(" add ")[2])
     assert "not used" not in ok(isocompute(*command, *option)).stdout

@@ -73,17 +73,26 @@ def test_plans_and_forecasts_agree_on_the_best_that_a_run_reached(name: str) -> 
     assert fits.best_reached.run_id in (best, None)
 
 
-def test_a_run_whose_average_stands_in_for_another_is_forecast_alone() -> None:
+@pytest.mark.parametrize("samples", ["8", "?"])
+def test_a_run_whose_average_stands_in_for_another_is_forecast_with_the_others(samples: str) -> None:
     compute = np.arange(0, 20) * 5120.0
-    rows = [(n, c, f"avg@{k}", 0.3 + 0.3 * c / (c + 3e4)) for n, k in ((8, 4), (32, 4), (16, 8)) for c in compute]
+    rows = [
+        (n, c, f"avg@{k}", 0.3 + 0.3 * c / (c + 3e4)) for n, k in ((8, "4"), (32, "4"), (16, samples)) for c in compute
+    ]
     columns = {"n": [r[0] for r in rows], "C": [r[1] for r in rows], "metric": [r[2] for r in rows]}
     runs = RunSet.from_columns({**columns, "value": [r[3] for r in rows]}, problems_per_batch=32)
     (own,) = (run.run_id for run in runs.runs() if run.group_size == 16)
     fits = iso.fit(runs, "avg@4")
     assert isinstance(fits, iso.Fits)
     rest = iso.Planner(fits).replan(runs, "200k", run_id=own)
-    assert rest.metric == "avg@8"
-    assert rest.forecast.borrowed == ()
+    assert rest.metric == iso.forecast(runs, own).metric == f"avg@{samples}"
+    others = {run for run in runs.run_ids if run != own}
+    assert (
+        {*rest.forecast.borrowed}
+        == {*iso.forecast(runs, own).borrowed}
+        == {*iso.forecast(fits, own).borrowed}
+        == others
+    )
 
 
 def test_bounds_in_percent_of_rewards_that_are_shares_are_refused() -> None:

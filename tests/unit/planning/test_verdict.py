@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -484,6 +485,15 @@ def test_what_a_lucky_run_reached_counts_and_it_may_go_on() -> None:
     assert plan.approval is not None
     assert plan.approval.kind == "do-not"
     assert going_on(plan) == f"isocompute forecast RUNS --run n8-2 --remaining {plan.rollouts}"
+    # What it names pays for as many updates.
+    speed = Throughput(rollouts_per_second=47, gpus=8, usd_per_gpu_hour=2.7, tokens_per_rollout=937)
+    planner = Planner(planner.fits, throughput=speed)
+    for budget in ("24.3 usd", "8.9 gpu_hours", "187.3M tokens"):
+        plan = planner.allocate(budget)
+        words = shlex.split(going_on(plan))
+        remaining = planner.pricing(Budget.parse(words[words.index("--remaining") + 1]))
+        assert remaining.affordable_steps(plan.rollouts_per_batch)[0] == plan.update_steps
+        assert remaining.available <= plan.budget.amount
 
 
 @pytest.mark.parametrize("noise", [0.005, 0.05, 0.1])

@@ -280,6 +280,25 @@ def test_the_page_of_a_saved_plan_says_what_it_holds_of_its_runs(fits: Fits, tmp
     assert "only the rewards of its runs" in missing.text
 
 
+def test_commands_from_a_saved_plan_name_its_runs_as_they_are_named_from_this_folder(
+    fits: Fits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = "'my runs.csv' 'logs/*.csv' --set n=8"
+    for file in (tmp_path / "my runs.csv", tmp_path / "logs/a.csv", tmp_path / "page/here.csv"):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    named = replace(fits, read_from=f"{read} page/here.csv")
+    sources = named.save(tmp_path / "fits.json"), Planner(named).allocate(400_000, slots=0).save(tmp_path / "plan.json")
+    monkeypatch.chdir(tmp_path)
+    assert gather("plan.json", Asked()).behind == named.read_from
+    monkeypatch.chdir(tmp_path / "page")
+    for file in sources:
+        found = gather(f"../{file.name}", Asked())
+        assert shlex.split(found.behind) == ["../my runs.csv", "../logs/*.csv", "--set", "n=8", "here.csv"]
+    Planner(replace(fits, read_from="here.csv")).allocate(400_000, slots=0).save(tmp_path / "plan.json")
+    assert gather("../plan.json", Asked()).behind == "here.csv"
+
+
 def test_the_command_for_a_smaller_budget_of_a_saved_plan_asks_the_same_question(fits: Fits, tmp_path: Path) -> None:
     planner = Planner(fits, throughput=SPEED)
     plan = planner.allocate(Budget(gpu_hours=100, deadline_hours=9, spent={"pilot": 2}), slots=0)
