@@ -81,6 +81,13 @@ def allocation() -> Iterator[str]:
         yield from unsaid("allocation.md", words)
     lost = [[row.regret for row in found.choices if row.method == one] for one in ("planner", "best pilot")]
     (mean, worst), (other, others) = ((short(float(np.mean(part)), 4), short(max(part))) for part in lost)
+    lines: dict[tuple[str, bool], str] = {}
+    for row in found.accuracy():
+        place = row["group"], row["same_run"]
+        start = f"| {place[0]} | {'same run' if place[1] else 'other seeds'} |"
+        cell = f" {row['held']} of {row['predictions']}, {short(row['error'])} |"
+        lines[place] = lines.get(place, start) + cell
+    yield from unsaid("allocation.md", *lines.values())
     said = [row for row in rows if row.predicted is not None]
     share = short(float(np.mean([bool(row.held) for row in said])), 2)
     yield from unsaid("allocation.md", f"loses {mean} on average and {worst} at worst", f"rewards ({share})")

@@ -32,6 +32,7 @@ from isocompute_sdk.laws.sweeps import RecordedSweep, holds_sweeps, sweeps
 from isocompute_sdk.notebook import frame_of
 from isocompute_sdk.phrases import listed, off
 from isocompute_sdk.planning import Planner
+from isocompute_sdk.planning.plan import VERDICTS
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.tolerances import EQUAL, NEAR
 
@@ -502,7 +503,7 @@ class Backtest:
             accuracy.append((*place, *numbers, f"{row['score']:.3f}"))
         widths = {row.width for row in self.rows}
         material = f"{EQUAL * widths.pop():g}" if len(widths) == 1 else f"{EQUAL:.0%} of the range"
-        verdicts = [tuple(map(str, row.values())) for row in self.verdicts()]
+        verdicts = [(VERDICTS[row["verdict"]], str(row["choices"]), str(row["lose"])) for row in self.verdicts()]
         titles = ("verdict", "choices", f"lose more than {material}")
         return [regrets, accuracy, *([[titles, *verdicts]] if verdicts else [])]
 

@@ -11,6 +11,7 @@ import isocompute_sdk as iso
 from isocompute_sdk.auditing import backtest as back
 from isocompute_sdk.auditing.backtest import Pilot, best_smoothed, pilots
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.planning.plan import VERDICTS
 
 COMPUTE = np.geomspace(1_000, 128_000, 29)
 RATES = {8: (0.5, 5_000.0), 32: (0.6, 20_000.0), 128: (0.7, 60_000.0)}
@@ -192,3 +193,4 @@ def test_what_counts_as_equal_is_a_share_of_the_range(gap: float, lost: bool) ->
         found = back.backtest(by_batch({8: 4, 32: 4}, gap * span), bounds=(0.0, span), methods=methods)
         (said,) = found.verdicts()
         assert said["lose"] == (said["choices"] if lost else 0)
+        assert found.tables()[-1][1][0] == VERDICTS[said["verdict"]]
