@@ -227,6 +227,7 @@ _UNIT_WORDS: dict[str, Unit] = {
     "token": "tokens",
     "gpu_hour": "gpu_hours",
     "gpu_h": "gpu_hours",
+    "gpuh": "gpu_hours",
     "dollars": "usd",
     "dollar": "usd",
 }
@@ -234,19 +235,22 @@ _UNIT_WORDS: dict[str, Unit] = {
 
 def _short_form(value: object) -> dict[str, object]:
     """The fields given by a number or a text."""
-    written = _SHORT_FORM.fullmatch(value) if isinstance(value, str) else None
     if isinstance(value, numbers.Real):
         return {"rollouts": value}
-    if written is None:
+    if not isinstance(value, str) or (written := _SHORT_FORM.fullmatch(value)) is None:
         raise problem(
             accepted="a number of rollouts, or text such as '3M', '500 GPU-hours on 8xH100', '2B tokens', '$2000'",
             hint=_EXAMPLES,
         )
     word = re.sub(r"[ -]+", "_", written["unit"].lower()) if written["unit"] else "rollouts"
     unit = "usd" if written["dollar"] and not written["unit"] else _UNIT_WORDS.get(word)
+    amount, _, machines = value.partition(" on ")
+    if machines and _SPAN.fullmatch(amount):
+        product = f"{hours_until(amount) * int(written['gpus']):,.12g} GPU-hours on {machines}"
+        raise problem(message=f"received {show(value)}; accepted: GPUs times hours, '{product}'", hint=_EXAMPLES)
     if unit is None or (written["dollar"] and unit != "usd"):
         raise problem(
-            message=f"received {show(value)}; accepted units: {', '.join(UNITS)}",
+            message=f"received {show(value)}; accepted units: rollouts, tokens, GPU-hours, $",
             hint=_EXAMPLES if written["dollar"] else suggestion(word, UNITS) or _EXAMPLES,
         )
     gpus = {} if written["gpus"] is None else {"gpus": written["gpus"]}

@@ -192,10 +192,20 @@ def test_two_units_or_none_are_refused() -> None:
         ("1.5 billion tokens", {"tokens": 1_500_000_000}),
         ("500 GPU-hours on 8xH100", {"gpu_hours": 500, "gpus": 8}),
         ("500 gpu hours on 16 GPUs", {"gpu_hours": 500, "gpus": 16}),
+        ("500GPUh", {"gpu_hours": 500}),
     ],
 )
 def test_budgets_are_read_as_people_write_them(text: str, fields: dict[str, float]) -> None:
     assert Budget.parse(text) == Budget(**fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("62.5 hours on 8xH100", "500 GPU-hours on 8xH100"), ("3 days on 8xH100", "576 GPU-hours on 8xH100")],
+)
+def test_hours_on_gpus_are_refused_with_the_budget_that_they_would_be(text: str, told: str) -> None:
+    with pytest.raises(SpecError, match=f"'{told}'"):
+        Budget.parse(text)
 
 
 NOON = datetime(2026, 11, 24, 12).astimezone()
