@@ -13,7 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import SpecError, show
-from isocompute_sdk.phrases import GPUS, counted, joined
+from isocompute_sdk.phrases import GPUS, counted, day_first, joined
 from isocompute_sdk.specs.base import IN_FILE, Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Amount, Count, Quantity
@@ -33,7 +33,8 @@ _SPAN_HOURS = {"h": 1, "d": 24, "w": 168}
 def hours_until(text: str, now: datetime | None = None) -> float:
     """Hours from now to a deadline as people write it: `36h`, `3 days`, `Friday`, `Friday 09:00`, `2026-12-04 09:00`.
 
-    A day without a time ends at its 18:00, local time; a weekday is the next one to come.
+    `04.12.2026` is the 4th of December, as in logs. A day without a time ends at its 18:00, local time; a weekday is
+    the next one to come.
 
     Args:
         text: the deadline.
@@ -55,9 +56,10 @@ def hours_until(text: str, now: datetime | None = None) -> float:
             if matching and end <= now.replace(tzinfo=None):
                 end += timedelta(days=7)
         else:
-            end = datetime.fromisoformat(text.strip())
-            if len(text.strip()) <= len("2026-12-04"):
-                end = datetime.combine(date.fromisoformat(text.strip()), END_OF_DAY)
+            iso = day_first(text)
+            end = datetime.fromisoformat(iso)
+            if len(iso) <= len("2026-12-04"):
+                end = datetime.combine(date.fromisoformat(iso), END_OF_DAY)
     except ValueError:
         raise problem(
             accepted="hours, or text such as '36h', '3 days', 'Friday', 'Friday 09:00', '2026-12-04 09:00'"
@@ -69,7 +71,9 @@ def hours_until(text: str, now: datetime | None = None) -> float:
 
 
 def _deadline(value: Any, info: ValidationInfo) -> Any:
-    if not isinstance(value, str) or (re.fullmatch(r"[0-9_.,eE+ -]*[kKmM]?", value) and value.count("-") != 2):
+    if not isinstance(value, str) or (
+        re.fullmatch(r"[0-9_.,eE+ -]*[kKmM]?", value) and value.count("-") != 2 and value.count(".") != 2
+    ):
         return value
     hours = hours_until(value)
     if info.context == IN_FILE and _SPAN.fullmatch(value) is None:

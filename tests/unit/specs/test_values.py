@@ -222,10 +222,15 @@ NOON = datetime(2026, 11, 24, 12).astimezone()
         ("tue", 6),
         ("tomorrow", 30),
         ("2026-12-01", 174),
+        ("01.12.2026", 174),
     ],
 )
 def test_a_deadline_is_a_span_a_weekday_or_a_date_at_its_18_hours(text: str, hours: float) -> None:
     assert hours_until(text, NOON) == hours
+
+
+def test_a_date_with_dots_is_no_number_of_hours() -> None:
+    assert Budget(rollouts=1, deadline_hours="01.12.2099") == Budget(rollouts=1, deadline_hours="2099-12-01")
 
 
 def test_a_weekday_whose_evening_is_over_is_next_weeks() -> None:
