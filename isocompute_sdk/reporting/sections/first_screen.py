@@ -160,7 +160,8 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
             "Approve up to a step",
             "if the threshold of that check would lie below the best run, or the plan costs more than "
             f"{FAR:g} x the largest run at any n, or goes beyond where a run of its n fell, or nothing was run at its "
-            "n or within an octave of its B_p (half of the plan at most)",
+            "n or within an octave of its B_p (half of the plan at most); it is a test where it is expected to gain "
+            "nothing by then",
         ),
         "approve": ("Approve", "otherwise"),
     }
