@@ -162,7 +162,8 @@ def measure(
     length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
     flat_S, blocks = np.ones(len(length_S)), len(_blocks(timings))
     left, left_flat = (_misfit(timings, by_S, gpu_exponent) for by_S in (length_S, flat_S))
-    follows = not _earned(left, left_flat, blocks)
+    # At one batch the overhead looks like seconds that do not follow lengths.
+    follows = len(np.unique(timings.batch_S)) == 1 or not _earned(left, left_flat, blocks)
     length_S = length_S if follows else flat_S
     exponent = _exponent(timings, length_S) if gpu_exponent is None else gpu_exponent
     counts = np.unique(timings.gpus_S).astype(int).tolist()
