@@ -192,7 +192,7 @@ class Throughput(Spec):
         if self.gpu_exponent is None:
             raise SpecError(
                 f"gpu_exponent is not known: speed is known only for gpus = {self.gpus}, not for {gpus}",
-                f"Plan for {self.gpus} GPUs (--gpus {self.gpus}, gpus=), say how many were timed if not {self.gpus}, "
+                f"Plan for {self.gpus} GPUs (gpus={self.gpus}), say how many were timed if not {self.gpus}, "
                 "or add --gpu-exponent (gpu_exponent=): 1 for ideal scaling, or as measured at two numbers.",
             ).in_shell(
                 f"Plan for {self.gpus} GPUs (--gpus {self.gpus}), say how many were timed if not {self.gpus}, or add "
