@@ -249,7 +249,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     most = question.cost if search.most is None else min(search.most, question.cost)
     picks = _chosen(outlook, asked, replace(search, most=most), made)
     total, regret = sum(max(pick.saving, 0.0) for pick in picks), max(question.regret, 0.0)
-    lost = fits.only_size or f"it is expected to fall {small(regret)} short of the n that proves best"
+    lost = fits.only_size or f"it is expected to end {small(regret)} below the true best"
     now = f"the current plan is n = {question.plan[0]}; {lost}"
     tolerances = Tolerances(choices.span)
     # Beside runs that go on anyway nothing waits for these.
