@@ -438,7 +438,7 @@ def run_spec(
         )
     chosen = model if model is not None else plan.model
     if chosen is None:
-        raise PlanError("the plan names no model", "Add --model with a hub name or a local folder (model=).")
+        raise PlanError("the plan names no model", "Add --model (model=) with a hub name or a local folder.")
     steps = options.pop("update_steps", None) or plan.approved_steps
     evaluation = options.pop("evaluation", None) or plan.evaluation
     if steps < plan.update_steps:

@@ -10,6 +10,8 @@ from typing import Self
 
 IN_PYTHON = re.compile(r" \(\w+=(?:[^()]|\([^()]*\))*\)")
 """Python's form of a flag, behind it in texts; commands leave it out."""
+_FLAG = re.compile(r"--[\w-]+( out| more)?(?: [^\s(`]+)? \((\w+=(?:[^()]|\([^()]*\))*)\)")
+"""A flag with its value and Python's form behind it, which is all that Python shows."""
 
 
 class IsoComputeError(Exception):
@@ -20,6 +22,7 @@ class IsoComputeError(Exception):
         hint: what to do next, in one or two sentences.
 
     Commands print `shell_hint`: the hint without Python's form of a flag, `(name=...)`, unless `in_shell` gave another.
+    Python prints the hint without the flag.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -49,7 +52,7 @@ class IsoComputeError(Exception):
         return other
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
+        return self.message if self.hint is None else "\n  ".join([self.message, _FLAG.sub(r"\2\1", self.hint)])
 
 
 class DocumentError(IsoComputeError, ValueError):

@@ -11,6 +11,11 @@ GPUS = r"(?P<gpus>[0-9]+)\s*(x\s*)?(?!nodes?\b)[a-zA-Z][a-zA-Z0-9 _-]*"
 """GPUs as people write them, `8xH100` or `8 GPUs`: their number, and a name that is not read. Nodes are not GPUs."""
 
 
+def day_first(text: str) -> str:
+    """A time as ISO 8601: with dots the day comes first everywhere, as in `13.07.2026 09:33:48`."""
+    return re.sub(r"^(\d\d)\.(\d\d)\.(\d{4})", r"\3-\2-\1", text.strip())
+
+
 def without_login(text: str) -> str:
     """Text whose URLs say no user and no password."""
     return re.sub(LOGIN, "://", text)

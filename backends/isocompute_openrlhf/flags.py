@@ -140,7 +140,8 @@ class OpenRLHFCase(Case[OpenRLHFOptions]):
         warmup_steps / steps itself rounds up to one step more for some numbers of steps, so the ratio aims half a
         step lower.
         """
-        return max(0.0, (self.recipe.warmup_steps - 0.5) / (self.run.update_steps * self.recipe.updates_per_batch))
+        steps = self.run.update_steps * self.recipe.updates_per_batch
+        return float(f"{max(0.0, self.recipe.warmup_steps - 0.5) / steps:.6g}")
 
     @property
     def std_kept_out(self) -> bool:

@@ -260,7 +260,8 @@ def _scripts(
         differ = [f"--pool {name}" for name in pooled(fits, rates) if name not in (fitting.pool or ())]
         before = plan.budget.spent or {}
         spent = {**before, "pilot": before.get("pilot", 0.0) + cost}
-        paid = [f"--spent {name}={round(amount, 2):.12g}" for name, amount in spent.items()]
+        digits = 0 if plan.budget.unit in ("rollouts", "tokens") else 2
+        paid = [f"--spent {name}={round(amount, digits):.12g}" for name, amount in spent.items()]
         words, deadline = without(typed.words, ("--spent",)), plan.budget.deadline_hours
         named, when = [] if fitting.metric else rewards(plan), "when they have finished"
         if fitting.map is not None:

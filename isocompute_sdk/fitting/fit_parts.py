@@ -12,7 +12,7 @@ import numpy.typing as npt
 from isocompute_sdk.errors import FieldError, FitError
 from isocompute_sdk.fitting.allocation import LARGEST_OCTAVES, AllocationLaw
 from isocompute_sdk.fitting.arguments import LAWS
-from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, Number, Positive, Vector
+from isocompute_sdk.fitting.arrays import Array, ComputeAxis, Count, NotNegative, Number, Positive, Vector
 from isocompute_sdk.fitting.paper.reward_curve import RewardCurve
 from isocompute_sdk.fitting.surface.surface import SurfaceCurve
 from isocompute_sdk.notebook import frame_of
@@ -80,6 +80,8 @@ class SurfacePoints:
     problems_per_batch: Count | None
     compute_T: Vector
     reward_T: Vector
+    rms: NotNegative
+    """How far the curve misses those that it was fitted to."""
 
 
 def fitted_curves(curves: Mapping[Configuration, RewardCurve]) -> tuple[RewardCurve, ...]:

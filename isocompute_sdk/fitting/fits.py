@@ -148,7 +148,7 @@ class Fits(Saved):
         for one in points:
             check_evaluations(one.compute_T, one.reward_T)
         if not self.curves or any(getattr(c, "surface", None) is not surface for c in self.curves.values()):
-            curves = {key: curve_of(surface, key, one.compute_T, one.reward_T) for key, one in by_key.items()}
+            curves = {key: curve_of(surface, key, one.compute_T, one.reward_T, one.rms) for key, one in by_key.items()}
             object.__setattr__(self, "curves", curves)
 
     @cached_property

@@ -366,8 +366,8 @@ def _law(fits: Fits, fixed: Fixed) -> str:
     if in_steps in laws:
         raise PlanError(
             f"these fits hold only laws in steps, fitted at rollouts_per_batch = {fits.rollouts_per_batch}",
-            f"Add --rollouts-per-batch {fits.rollouts_per_batch} (rollouts_per_batch=), or use fits "
-            "with a law in compute.",
+            f"Add --rollouts-per-batch {fits.rollouts_per_batch} (rollouts_per_batch={fits.rollouts_per_batch}), or "
+            "use fits with a law in compute.",
         )
     raise PlanError(
         "these fits hold no allocation law: " + fits.unsupported.get("group_size", "none was fitted"),

@@ -306,12 +306,13 @@ def speed(
         )
     elif stated is None or stated.rollouts_per_second is None:
         unknown = throughput.gpus is None or seen.gpus_assumed
+        flat = "" if seen.follows_lengths else "; steps did not get slower as responses grew"
         on = "their GPUs, whose number nothing says" if unknown else counted(throughput.gpus or 0, "GPU")
         yield Note(
             "speed-from-runs",
             "info",
             f"Hours are taken from your runs: {throughput.step_overhead_seconds:,.3g} s per update and "
-            f"{throughput.rate:,.3g} rollouts/s on {on}. Give "
+            f"{throughput.rate:,.3g} rollouts/s on {on}{flat}. Give "
             "--rollouts-per-second and --step-overhead-seconds if other machines train the plan.",
             {"rollouts_per_second": throughput.rate, "gpus": throughput.gpus},
         )
@@ -320,7 +321,7 @@ def speed(
     low, high = seen.rollouts_per_batch[0], seen.rollouts_per_batch[-1]
     one_batch, unseen = not seen.separates_batches, list[str]()
     outside = not one_batch and not low / TIMED_SPAN <= batch <= high * TIMED_SPAN
-    growing = seen.rollouts < LENGTHS_SEEN * rollouts
+    growing = seen.follows_lengths and seen.rollouts < LENGTHS_SEEN * rollouts
     if one_batch:
         unseen.append(f"only batches of {low:,} to {high:,} rollouts were timed, and plans stay near those")
     if outside:

@@ -164,7 +164,7 @@ def _with_steps(plan: Plan, given: Mapping[str, Any], n: int, problems: int, pri
         raise PlanError(
             f"{counted(steps, 'step')} of {n} x {problems} = {batch:,} rollouts cost {amount_text(cost, budget.unit)}"
             f"{late}; the budget leaves {amount_text(budget.available, budget.unit)}",
-            "Change update_steps or the batch, or give more: --change budget='...'.",
+            "Change update_steps or the batch, or give more: --change budget='...' (budget='...').",
             cost + budget.committed,
         )
     return Candidate(n, problems, steps, limit)

@@ -249,7 +249,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     most = question.cost if search.most is None else min(search.most, question.cost)
     picks = _chosen(outlook, asked, replace(search, most=most), made)
     total, regret = sum(max(pick.saving, 0.0) for pick in picks), max(question.regret, 0.0)
-    lost = fits.only_size or f"it is expected to fall {small(regret)} short of the best n"
+    lost = fits.only_size or f"it is expected to end {small(regret)} below the true best"
     now = f"the current plan is n = {question.plan[0]}; {lost}"
     tolerances = Tolerances(choices.span)
     # Beside runs that go on anyway nothing waits for these.
@@ -287,15 +287,16 @@ def _advice(question: Question, outlook: Outlook, picks: Sequence[_Pick], regret
     runs, total, chance_J = list[NextRun](), 0.0, np.arange(len(choices.group_size_J)) == outlook.now
     for pick in picks:
         saved = max(min(pick.saving, regret - total), 0.0)
-        changed = 1.0 - float(pick.worth.chosen_J[int(np.argmax(chance_J))])
-        here = int(choices.group_size_J[int(np.argmax(chance_J))])
-        rival = int(choices.group_size_J[int(np.argmax(np.where(chance_J == chance_J.max(), -1, pick.worth.chosen_J)))])
-        settles = f"whether n = {rival} is better than n = {here} at the target"
-        if pick.trial.group_size not in (here, rival):
+        here, after_J = int(np.argmax(chance_J)), pick.worth.chosen_J
+        other = int(np.argmax(np.where(chance_J == chance_J.max(), -1, after_J)))
+        n, rival = (int(choices.group_size_J[j]) for j in (here, other))
+        settles = f"whether n = {rival} is better than n = {n} at the target"
+        if pick.trial.group_size not in (n, rival):
             settles += f", since the joint fit links them to n = {pick.trial.group_size}"
-        settles += f" (after this run the plan is another n with probability {chance_text(changed)})"
+        chances = chance_text(float(after_J[other])), chance_text(float(after_J[here]))
+        settles += f" (after this run the plan is n = {rival} with probability {chances[0]}, n = {n} with {chances[1]})"
         runs.append(advised(pick.trial, question.trials, saved, settles))
-        total, chance_J = total + saved, pick.worth.chosen_J
+        total, chance_J = total + saved, after_J
     cost = sum(run.cost for run in runs)
     return NextRuns(
         runs=tuple(runs),

@@ -596,7 +596,9 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
     if plan.asked_evaluation is None:
         evaluations += f"; assumed: {evaluated(plan.evaluation)}: --evaluation (evaluation=)"
-    return [("in total", f"{text}; evaluations ({evaluations}) included")]
+    time = "hours and dollars" if "usd" in units else "hours"
+    counts = "rollouts and tokens" if "tokens" in units else "rollouts"
+    return [("in total", f"{text}; {time} include evaluations ({evaluations}), {counts} do not")]
 
 
 def _reward(plan: Plan) -> str:

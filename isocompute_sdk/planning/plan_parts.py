@@ -143,7 +143,8 @@ class Approval:
         """What is asked, in a few words."""
         check = f"Approve with a check at step {self.step or 1:,}"
         fixed = {"approve": "Approve", "check": check, "do-not": "Do not approve yet"}
-        return fixed.get(self.kind, f"Approve up to step {self.step or 1:,} only")
+        test = "a test " if self.gain is not None and self.gain.shown <= 0 else ""
+        return fixed.get(self.kind, f"Approve {test}up to step {self.step or 1:,} only")
 
     @property
     def finding(self) -> str:

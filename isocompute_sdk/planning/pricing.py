@@ -86,7 +86,8 @@ def amount_text(value: float, unit: str) -> str:
         return f"${value:,.0f}" if value >= 100 else f"${value:,.2f}"
     if 0 < value < 0.0005 and unit not in ("rollouts", "tokens"):
         return f"<0.001 {UNITS.get(unit, unit)}"
-    digits = 0 if unit in ("rollouts", "tokens") or value >= 100 else 1 if value >= 1 else 3
+    # As rounded: 0.9996 is 1.0.
+    digits = 0 if unit in ("rollouts", "tokens") or round(value, 1) >= 100 else 1 if round(value, 3) >= 1 else 3
     return f"{value:,.{digits}f} {UNITS.get(unit, unit)}"
 
 

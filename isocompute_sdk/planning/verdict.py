@@ -128,7 +128,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         return Verdict("hardly-matters", f"{ends}; {TAKE}", doubts), False
     kind = "likely" if near >= LIKELY else "undecided"
     loss = float(odds.expected_regret[here])
-    lost = f"n = {n} is expected to fall {small(loss)} short of the best n"
+    lost = f"n = {n} is expected to end {small(loss)} below the true best"
     if odds.above_ahead >= ABOVE or not grid[here]:
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
         more = f"better by more than {equal:g} with probability {chance_text(odds.above_ahead)}"
@@ -177,7 +177,8 @@ def _chances(plan: Plan, chances: Sequence[tuple[int, float]], odds: GroupSizeOd
     reward = dict(zip(odds.group_size.tolist(), odds.reward.tolist(), strict=True))
     likeliest = chances[0][0]
     less = round(reward[plan.group_size], 3) - round(reward.get(likeliest, np.nan), 3)
-    behind = f", but expected to reach {less:.3f} less" if likeliest != plan.group_size and less > 0 else ""
+    behind = f", but n = {plan.group_size} is expected to reach {less:.3f} more"
+    behind = behind if likeliest != plan.group_size and less > 0 else ""
     return f"n = {listed[0]} is most likely the best{_at_equal(plan)}{before}{behind}"
 
 

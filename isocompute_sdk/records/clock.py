@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from isocompute_sdk.phrases import day_first
 from isocompute_sdk.records.columns import numbers_in
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def seconds_in(column: pl.Series) -> pl.Series:
 
 def _since_1970(text: str | None) -> float | None:
     with suppress(ValueError):
-        # With dots the day comes first everywhere.
-        iso = re.sub(r"^(\d\d)\.(\d\d)\.(\d{4})", r"\3-\2-\1", (text or "").strip())
-        at = datetime.fromisoformat(iso)
+        at = datetime.fromisoformat(day_first(text or ""))
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     return None
 

@@ -426,7 +426,7 @@ def _usual_budget(fits: Fits) -> Budget:
         PlanError: fits without runs, whose compute says nothing of a budget.
     """
     if fits.largest_compute is None or fits.method not in FITTED or fits.compute != "log10_rollouts":
-        raise PlanError("no budget was given", "Add --budget 3M.")
+        raise PlanError("no budget was given", "Add --budget 3M (budget='3M').")
     return Budget(rollouts=float(f"{REACH * fits.largest_compute:.2g}"))
 
 

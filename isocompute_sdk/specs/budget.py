@@ -13,7 +13,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from isocompute_sdk.errors import SpecError, show
-from isocompute_sdk.phrases import GPUS, counted, joined
+from isocompute_sdk.phrases import GPUS, counted, day_first, joined
 from isocompute_sdk.specs.base import IN_FILE, Spec, in_unit
 from isocompute_sdk.specs.syntax.complaints import problem, suggestion
 from isocompute_sdk.specs.syntax.quantities import Amount, Count, Quantity
@@ -33,7 +33,8 @@ _SPAN_HOURS = {"h": 1, "d": 24, "w": 168}
 def hours_until(text: str, now: datetime | None = None) -> float:
     """Hours from now to a deadline as people write it: `36h`, `3 days`, `Friday`, `Friday 09:00`, `2026-12-04 09:00`.
 
-    A day without a time ends at its 18:00, local time; a weekday is the next one to come.
+    `04.12.2026` is the 4th of December, as in logs. A day without a time ends at its 18:00, local time; a weekday is
+    the next one to come.
 
     Args:
         text: the deadline.
@@ -55,9 +56,10 @@ def hours_until(text: str, now: datetime | None = None) -> float:
             if matching and end <= now.replace(tzinfo=None):
                 end += timedelta(days=7)
         else:
-            end = datetime.fromisoformat(text.strip())
-            if len(text.strip()) <= len("2026-12-04"):
-                end = datetime.combine(date.fromisoformat(text.strip()), END_OF_DAY)
+            iso = day_first(text)
+            end = datetime.fromisoformat(iso)
+            if len(iso) <= len("2026-12-04"):
+                end = datetime.combine(date.fromisoformat(iso), END_OF_DAY)
     except ValueError:
         raise problem(
             accepted="hours, or text such as '36h', '3 days', 'Friday', 'Friday 09:00', '2026-12-04 09:00'"
@@ -69,7 +71,9 @@ def hours_until(text: str, now: datetime | None = None) -> float:
 
 
 def _deadline(value: Any, info: ValidationInfo) -> Any:
-    if not isinstance(value, str) or (re.fullmatch(r"[0-9_.,eE+ -]*[kKmM]?", value) and value.count("-") != 2):
+    if not isinstance(value, str) or (
+        re.fullmatch(r"[0-9_.,eE+ -]*[kKmM]?", value) and value.count("-") != 2 and value.count(".") != 2
+    ):
         return value
     hours = hours_until(value)
     if info.context == IN_FILE and _SPAN.fullmatch(value) is None:
@@ -227,6 +231,7 @@ _UNIT_WORDS: dict[str, Unit] = {
     "token": "tokens",
     "gpu_hour": "gpu_hours",
     "gpu_h": "gpu_hours",
+    "gpuh": "gpu_hours",
     "dollars": "usd",
     "dollar": "usd",
 }
@@ -234,19 +239,22 @@ _UNIT_WORDS: dict[str, Unit] = {
 
 def _short_form(value: object) -> dict[str, object]:
     """The fields given by a number or a text."""
-    written = _SHORT_FORM.fullmatch(value) if isinstance(value, str) else None
     if isinstance(value, numbers.Real):
         return {"rollouts": value}
-    if written is None:
+    if not isinstance(value, str) or (written := _SHORT_FORM.fullmatch(value)) is None:
         raise problem(
             accepted="a number of rollouts, or text such as '3M', '500 GPU-hours on 8xH100', '2B tokens', '$2000'",
             hint=_EXAMPLES,
         )
     word = re.sub(r"[ -]+", "_", written["unit"].lower()) if written["unit"] else "rollouts"
     unit = "usd" if written["dollar"] and not written["unit"] else _UNIT_WORDS.get(word)
+    amount, _, machines = value.partition(" on ")
+    if machines and _SPAN.fullmatch(amount):
+        product = f"{hours_until(amount) * int(written['gpus']):,.12g} GPU-hours on {machines}"
+        raise problem(message=f"received {show(value)}; accepted: GPUs times hours, '{product}'", hint=_EXAMPLES)
     if unit is None or (written["dollar"] and unit != "usd"):
         raise problem(
-            message=f"received {show(value)}; accepted units: {', '.join(UNITS)}",
+            message=f"received {show(value)}; accepted units: rollouts, tokens, GPU-hours, $",
             hint=_EXAMPLES if written["dollar"] else suggestion(word, UNITS) or _EXAMPLES,
         )
     gpus = {} if written["gpus"] is None else {"gpus": written["gpus"]}

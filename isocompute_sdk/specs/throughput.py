@@ -58,6 +58,8 @@ class Measurement(Spec):
     """Whether the GPUs that a budget names are taken to be as fast as those of these runs."""
     rate_is_limit: bool = False
     """Whether the rate may be more than twice that fitted, as seconds hardly grow with the batch."""
+    follows_lengths: bool = True
+    """Whether seconds are taken to grow with response lengths: False where those of the runs clearly did not."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -108,7 +110,7 @@ class Throughput(Spec):
     of GPUs shortens it. 0: none, or part of the overhead."""
     length_growth: Annotated[float, Number(ge=0)] = 0.0
     """Growth of responses: after C rollouts they are 1 + length_growth ln(1 + C / length_scale_rollouts) times as long
-    as at the start. 0: constant length."""
+    as at the start. 0: constant length. Seconds grow with them, unless measured ones did not."""
     length_scale_rollouts: Annotated[Quantity, in_unit("rollouts")] = 100_000.0
     """Compute in rollouts from which responses grow, see `length_growth`."""
     gpu_exponent: Annotated[float, Number(ge=0, le=1.5)] | None = None
@@ -190,7 +192,7 @@ class Throughput(Spec):
         if self.gpu_exponent is None:
             raise SpecError(
                 f"gpu_exponent is not known: speed is known only for gpus = {self.gpus}, not for {gpus}",
-                f"Plan for {self.gpus} GPUs (--gpus {self.gpus}, gpus=), say how many were timed if not {self.gpus}, "
+                f"Plan for {self.gpus} GPUs (gpus={self.gpus}), say how many were timed if not {self.gpus}, "
                 "or add --gpu-exponent (gpu_exponent=): 1 for ideal scaling, or as measured at two numbers.",
             ).in_shell(
                 f"Plan for {self.gpus} GPUs (--gpus {self.gpus}), say how many were timed if not {self.gpus}, or add "
@@ -224,12 +226,16 @@ class Throughput(Spec):
             length: mean response length relative to the start of training; see `length(rollouts)`.
         """
         sampling = self.latency_floor_seconds + rollouts_per_batch / self.rate
-        return self.step_overhead_seconds + length * sampling
+        return self.step_overhead_seconds + self._in_time(length) * sampling
 
     def evaluation_seconds(self, samples: float, length: float = 1.0) -> float:
         """Wall-clock seconds of one evaluation of `samples` responses."""
         rate = self.evaluation_rollouts_per_second or self.rate
-        return length * (self.latency_floor_seconds + samples / rate)
+        return self._in_time(length) * (self.latency_floor_seconds + samples / rate)
+
+    def _in_time(self, length: float) -> float:
+        """By how much responses of this length are slower: not at all where seconds do not follow lengths."""
+        return length if self.measured is None or self.measured.follows_lengths else 1.0
 
     def wall_hours(self, rollouts_per_batch: float, update_steps: float) -> float:
         """Wall-clock hours of M update steps of B rollouts from the base model, without evaluations and start-up."""

@@ -5,7 +5,8 @@ non-negative least squares with relative weights:
 
     seconds = overhead + L floor + L B g^-e / rate,   g = GPUs relative to the first number of them
 
-with L the mean response length at that compute relative to the start. Floor and overhead are separated by logged
+with L the mean response length at that compute relative to the start, or 1 where the seconds of these runs clearly do
+not grow with it. Floor and overhead are separated by logged
 sampling times, or by a changing L; otherwise both count as overhead. Lengths are fitted alone, whether or not anything
 was timed.
 """
@@ -13,7 +14,7 @@ was timed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -159,6 +160,11 @@ def measure(
             ).in_shell("Leave --gpus out, or correct the record of the runs.")
     growth, scale, tokens, reach = fit_lengths(runs)
     length_S = 1.0 + growth * np.log1p(timings.rollouts_S / scale)
+    flat_S, blocks = np.ones(len(length_S)), len(_blocks(timings))
+    left, left_flat = (_misfit(timings, by_S, gpu_exponent) for by_S in (length_S, flat_S))
+    # At one batch the overhead looks like seconds that do not follow lengths.
+    follows = len(np.unique(timings.batch_S)) == 1 or not _earned(left, left_flat, blocks)
+    length_S = length_S if follows else flat_S
     exponent = _exponent(timings, length_S) if gpu_exponent is None else gpu_exponent
     counts = np.unique(timings.gpus_S).astype(int).tolist()
     if exponent is None and len(counts) > 1:
@@ -188,7 +194,7 @@ def measure(
         length_growth=growth,
         length_scale_rollouts=scale,
         gpu_exponent=exponent,
-        evaluation_rollouts_per_second=_evaluation_rate(timings, floor, growth, scale),
+        evaluation_rollouts_per_second=_evaluation_rate(timings, floor, growth * follows, scale),
         startup_seconds=timings.startup_seconds,
         measured=Measurement(
             rollouts_per_batch=tuple(int(b) for b in batches),
@@ -199,6 +205,7 @@ def measure(
             level=LEVEL,
             intervals=intervals,
             rate_is_limit=low <= slope / 2 and len(batches) > 1,
+            follows_lengths=follows,
         ),
     )
 
@@ -291,8 +298,12 @@ def fit_lengths(runs: RunSet) -> tuple[float, float, float | None, float]:
         if rise > 0 and start > 0 and left < best[0]:
             best = (left, rise / start, float(scale), float(start))
     # More parameters and a scale chosen among many need clear evidence.
-    earned = len(at) >= 8 and flat - best[0] > 10.0 * best[0] / len(at) and best[0] < 0.9 * flat
-    return (best[1], best[2], best[3], reach) if earned else (0.0, 100_000.0, mean, reach)
+    return (best[1], best[2], best[3], reach) if _earned(flat, best[0], len(at)) else (0.0, 100_000.0, mean, reach)
+
+
+def _earned(usual: float, other: float, points: int) -> bool:
+    """Whether another form leaves clearly smaller squared residuals than the usual one."""
+    return points >= 8 and usual - other > 10.0 * other / points and other < 0.9 * usual
 
 
 def _lengths(runs: RunSet) -> tuple[Array, Array, Array]:
@@ -351,18 +362,11 @@ def _seconds_model(
     from scipy.special import stdtrit
 
     batches = np.unique(timings.batch_S)
-    columns = {
-        "step_overhead_seconds": np.ones(len(length_S)),
-        "latency_floor_seconds": length_S,
-        "slope": length_S * timings.batch_S / rate_S,
-    }
-    parts = _parts(timings, length_S, len(batches))
-    groups = _groups(timings, max(len(names) for names, _ in parts))
-    fitted = dict.fromkeys(columns, (0.0, 0.0))
+    groups = _groups(timings, max(len(names) for names, _ in _parts(timings, length_S)))
+    parameters = ["step_overhead_seconds", "latency_floor_seconds", "slope"]
+    fitted = dict.fromkeys(parameters, (0.0, 0.0))
     predicted_G, error_G, freedom = np.zeros(len(groups)), np.zeros(len(groups)), 0
-    for names, seconds_S in parts:
-        design_GP, value_G = _means(np.column_stack([columns[n] for n in names]), timings, groups, seconds_S)
-        line = relative_fit(design_GP, value_G)
+    for names, design_GP, line in _lines(timings, length_S, rate_S, groups):
         freedom = line.freedom
         predicted_G += design_GP @ line.value_P
         error_G += np.sqrt(np.sum((design_GP @ line.covariance_PP) * design_GP, axis=1))
@@ -379,9 +383,30 @@ def _seconds_model(
     return found, float(np.max(error_G / predicted_G)), batches
 
 
-def _parts(timings: Timings, length_S: Array, batches: int) -> list[tuple[list[str], Array]]:
+def _lines(
+    timings: Timings, length_S: Array, rate_S: Array, groups: list[npt.NDArray[np.intp]]
+) -> Iterator[tuple[list[str], Array, Line]]:
+    """Each separate fit: names of its parameters, design over the groups of steps, and the fit."""
+    columns = {
+        "step_overhead_seconds": np.ones(len(length_S)),
+        "latency_floor_seconds": length_S,
+        "slope": length_S * timings.batch_S / rate_S,
+    }
+    for names, seconds_S in _parts(timings, length_S):
+        design_GP, value_G = _means(np.column_stack([columns[n] for n in names]), timings, groups, seconds_S)
+        yield names, design_GP, relative_fit(design_GP, value_G)
+
+
+def _misfit(timings: Timings, length_S: Array, exponent: float | None) -> float:
+    """Squared residuals of the seconds, also within runs, if steps take time by these lengths."""
+    exponent = _exponent(timings, length_S) if exponent is None else exponent
+    rate_S = (timings.gpus_S / timings.gpus_S.min()) ** (exponent or 0.0)
+    return sum(line.residual for *_, line in _lines(timings, length_S, rate_S, _blocks(timings)))
+
+
+def _parts(timings: Timings, length_S: Array) -> list[tuple[list[str], Array]]:
     """Separate fits: sampling and the rest of a step if both are logged, else whole steps."""
-    if batches == 1:
+    if len(np.unique(timings.batch_S)) == 1:
         return [(["slope"], timings.seconds_S)]
     if np.isfinite(timings.sampling_S).all() and np.all(timings.sampling_S < timings.seconds_S):
         return [
@@ -394,10 +419,16 @@ def _parts(timings: Timings, length_S: Array, batches: int) -> list[tuple[list[s
 
 def _groups(timings: Timings, parameters: int) -> list[npt.NDArray[np.intp]]:
     """Steps averaged into one observation: whole runs if there are enough, else blocks of runs."""
-    runs = [np.flatnonzero(timings.run_S == run) for run in np.unique(timings.run_S)]
-    if len(runs) >= parameters + RUNS_PER_PARAMETER:
-        return runs
-    return [part for run in runs for part in np.array_split(run, min(BLOCKS, len(run)))]
+    runs = _runs(timings)
+    return runs if len(runs) >= parameters + RUNS_PER_PARAMETER else _blocks(timings)
+
+
+def _runs(timings: Timings) -> list[npt.NDArray[np.intp]]:
+    return [np.flatnonzero(timings.run_S == run) for run in np.unique(timings.run_S)]
+
+
+def _blocks(timings: Timings) -> list[npt.NDArray[np.intp]]:
+    return [part for run in _runs(timings) for part in np.array_split(run, min(BLOCKS, len(run)))]
 
 
 def _means(

@@ -44,3 +44,16 @@ def test_a_budget_that_is_none_comes_with_what_to_do(budget: object) -> None:
     with pytest.raises(iso.SpecError) as caught:
         iso.Budget.parse(budget)  # pyright: ignore[reportArgumentType]
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "hint",
+    ["Name it: --run NAME (run_id='a').", "Leave --equal out (equal=).", "Add --metric avg@4 (metric=max(a, b))."],
+)
+def test_python_shows_arguments_and_a_command_line_flags(hint: str) -> None:
+    error = errors.FitError("it is unknown", hint)
+    assert "--" not in str(error)
+    assert "=" in str(error)
+    assert error.shell_hint is not None
+    assert "--" in error.shell_hint
+    assert "=" not in error.shell_hint

@@ -193,7 +193,7 @@ class BudgetOptions(SpeedOptions):
         from isocompute_sdk.specs import Budget
 
         assert self.budget is not None, "checked before"
-        with of_option("--budget", "For example 3M, '500 GPU-hours on 8xH100', '2B tokens' or '$2000'."):
+        with of_option("--budget", "For example '3 million', '2B tokens', '500 GPU-hours on 8xH100' or '$2000'."):
             budget = Budget.parse(self.budget)
         budget = self.in_time(budget)
         return budget.replace(spent=opt.assignments(self.spent, "--spent")) if self.spent else budget

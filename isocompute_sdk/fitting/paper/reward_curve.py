@@ -169,7 +169,7 @@ class RewardCurve:
     stderr: Mapping[str, NotNegative | None]
     """Standard error per parameter; None for a parameter on a bound and for too few points."""
     rms: NotNegative
-    """Root mean square residual; of a surface, up to the highest evaluation: the fit leaves out what follows a fall."""
+    """Root mean square residual; of a surface, up to the best of each run: the fit leaves out what follows a fall."""
     aicc: Annotated[float, Converted(_null_for_infinity, _infinity_for_null, Number | None)]
     """Corrected Akaike criterion by which the shape was chosen (lower is better); infinite for too few points."""
     compute_T: Annotated[Vector, Field(alias="compute")] = field(repr=False)

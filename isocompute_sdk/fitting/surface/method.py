@@ -71,7 +71,7 @@ def fit_joint(
         bounds=bounds,
         max_rollouts_per_batch=options.max_rollouts_per_batch,
         surface=surface,
-        surface_points=tuple(SurfacePoints(*key, one.compute_T, one.reward_T) for key, one in curves.items()),
+        surface_points=tuple(SurfacePoints(*key, one.compute_T, one.reward_T, one.rms) for key, one in curves.items()),
         passport=known,
     )
     found = with_law(found)

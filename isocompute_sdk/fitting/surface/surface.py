@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import NormalDist
@@ -514,7 +514,11 @@ def surface_curves(surface: Surface, runs: Sequence[SurfaceRun]) -> dict[tuple[i
         if not np.any(compute > 0):
             continue
         order = np.argsort(compute, kind="stable")
-        found[key] = curve_of(surface, key, compute[order], reward[order])
+        curve = curve_of(surface, key, compute[order], reward[order], 0.0)
+        # What follows a run's highest evaluation may be a fall, which the fit leaves out.
+        risen = np.concatenate([run.compute_T <= run.compute_T[np.argmax(run.reward_T)] for run in cells[key]])[order]
+        left = (curve.reward_T - _on_grid(curve, curve.compute_T))[risen]
+        found[key] = replace(curve, rms=float(np.sqrt(np.mean(left**2))))
     return found
 
 
@@ -529,8 +533,10 @@ def _on_grid(curve: SurfaceCurve, compute_T: Array) -> Array:
     return np.where(trained, values, float(curve.predict(0.0)))
 
 
-def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, reward_T: Array) -> SurfaceCurve:
-    """One configuration's curve, with the evaluations that belong to it."""
+def curve_of(
+    surface: Surface, key: tuple[int, int | None], compute_T: Array, reward_T: Array, rms: float
+) -> SurfaceCurve:
+    """One configuration's curve, with the evaluations that belong to it, and how far it misses them."""
     nan = float("nan")
     design = surface.layout.design(np.log2([key[0]]), np.array([key[1] or nan], dtype=float), np.array([nan]))
     midpoint_D = np.einsum("cp,dp->dc", design[0], surface.parameters_DP)[:, 2]
@@ -538,7 +544,7 @@ def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, re
     last, plateau = surface.predict(ends, float(key[0]), nan if key[1] is None else float(key[1]))
     rise = float(plateau) - base
     at_base = reward_T[compute_T == 0]
-    curve = SurfaceCurve(
+    return SurfaceCurve(
         group_size=key[0],
         problems_per_batch=key[1],
         shape=SHAPE,
@@ -548,7 +554,7 @@ def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, re
         status=FitStatus.CONVERGED,
         at_bound=(),
         stderr={},
-        rms=0.0,
+        rms=rms,
         aicc=float("inf"),
         compute_T=compute_T,
         reward_T=reward_T,
@@ -556,9 +562,3 @@ def curve_of(surface: Surface, key: tuple[int, int | None], compute_T: Array, re
         surface=surface,
         rise_seen=float(np.clip((last - base) / rise, 0.0, 1.0)) if rise > SMALLEST_RISE else 1.0,
     )
-    # What follows the highest evaluation may be a fall, which the fit leaves out.
-    risen_T = compute_T <= compute_T[np.argmax(reward_T)]
-    residual = (reward_T - _on_grid(curve, compute_T))[risen_T]
-    # Frozen, but complete only once it can be asked.
-    object.__setattr__(curve, "rms", float(np.sqrt(np.mean(residual**2))))
-    return curve

@@ -160,7 +160,8 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
             "Approve up to a step",
             "if the threshold of that check would lie below the best run, or the plan costs more than "
             f"{FAR:g} x the largest run at any n, or goes beyond where a run of its n fell, or nothing was run at its "
-            "n or within an octave of its B_p (half of the plan at most)",
+            "n or within an octave of its B_p (half of the plan at most); it is a test where it is expected to gain "
+            "nothing by then",
         ),
         "approve": ("Approve", "otherwise"),
     }
@@ -413,30 +414,42 @@ def _gained(plan: Plan) -> list[Fact]:
 
 
 def _against_today(material: Material, plan: Plan) -> tuple[list[Fact], Missing | None]:
-    """Gain over the configuration that --against names, at the same budget or with its own M; why there is none."""
-    named = material.asked.compare
+    """Gain over the configuration that --against names, at the same budget or with its own M; why there is none.
+
+    Where a part is to be approved, its gain at its own cost stands before that of the whole plan.
+    """
+    named, part = material.asked.compare, _of_part(plan) is not None and material.comparison is None
     if plan.predicted_reward is None or material.planner is None or named is None:
         return [], None
     options = {name: value for name, value in material.options.items() if name not in ("spend", "beyond_grid")}
     try:
-        found = material.planner.compare(named, plan=plan, **options)
+        found = whole = material.planner.compare(named, plan=plan, **options)
+        if part:
+            unit, own = plan.budget.unit, (plan.group_size, plan.problems_per_batch, plan.approved_steps)
+            paid = plan.approved_costs[unit] - plan.past.get(unit, 0.0)
+            budget = plan.budget.with_amount(plan.budget.committed + paid)
+            found = material.planner.compare(named, budget, reference=own, **options)
     except IsoComputeError as error:
         return [], Missing(f"No comparison with {named}: {say.sentence(error.message)}")
     label = f"Gain over today's n = {found.group_size}, B_p = {found.problems_per_batch}"
-    label += "" if _of_part(plan) is None else ", with the whole plan"
+    label += f", at step {plan.approved_steps:,}" if part else ""
     label += "" if material.comparison is None else ", as predicted"
     if found.identical:
         return [Fact(label, "none", "today's configuration is the plan")], None
-    d, theirs = found.difference, found.configuration_reward.mean
-    shared = "at the same budget"
+    d, theirs, reward = found.difference, found.configuration_reward.mean, found.plan.predicted_reward or 0.0
+    shared = f"at the same {'cost' if part else 'budget'}"
     if found.equal == "nothing":
         shared = f"({say.amount(found.costs[found.unit], found.unit)})"
     what = f"M = {found.update_steps:,} {shared}, predicted {theirs:.3f}"
     what += f"; {found.outside}" if found.outside else ""
+    if part:
+        what += f"; the whole plan: {say.difference(plan.predicted_reward, whole.configuration_reward.mean)}"
     interval = f"80 % {say.ends((d.low, d.high))}; " if found.probability is not None else ""
-    facts = [Fact(label, say.difference(plan.predicted_reward, theirs), f"{interval}{what}")]
-    if found.probability is not None:
-        facts.append(Fact("Probability of beating today's", say.chance(found.probability)))
+    facts, beating, by = [Fact(label, say.difference(reward, theirs), f"{interval}{what}")], "", ""
+    if found.probability is not None and whole.probability is not None:
+        if part:
+            beating, by = " by then", f"with the whole plan {say.chance(whole.probability)}"
+        facts.append(Fact(f"Probability of beating today's{beating}", say.chance(found.probability), by))
     return facts, None
 
 

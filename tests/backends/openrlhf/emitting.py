@@ -29,6 +29,7 @@ def check_what_the_parser_does_not(run: RunSpec, args: Any) -> None:
     max_steps = rows * args.rollout.n_samples_per_prompt // args.train.batch_size * args.train.num_episodes
     assert max_steps == run.update_steps
     assert math.ceil(max_steps * args.actor.lr_warmup_ratio) == run.recipe.warmup_steps
+    assert len(str(args.actor.lr_warmup_ratio)) <= len("0.000123457")
     assert rows % args.rollout.batch_size == 0
     assert args.data.max_samples >= max(rows, 10**8)  # it cuts the validation set too
     assert gpus in run.hardware.gpu_counts

@@ -155,6 +155,9 @@ def test_a_run_with_a_checkpoint_is_continued_and_without_one_trained_anew(
         batches = [run["group_size"] * run["problems_per_batch"] for run in runs]
         spent = sum(batch * some for batch, some in zip(batches, steps(shown), strict=True))
         assert re.findall(r"--spent pilot=(\d+)", shown) == [str(spent)]
+    # Tokens are whole numbers.
+    tokens = isocompute("next", "runs.csv", "--budget", "5B tokens", "--tokens-per-rollout", "500.0013").stdout
+    assert re.search(r"--spent pilot=\d+( |$)", tokens, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("deadline", "slots"), [("60h", 1), ("60h", 2), ("Friday", 1)])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from isocompute_sdk import Budget, Hardware, PlanError, Planner, Throughput
 from isocompute_sdk.laws import hedged_prior
-from isocompute_sdk.planning.pricing import Pricing
+from isocompute_sdk.planning.pricing import Pricing, amount_text
 
 SPEED = Throughput(
     step_overhead_seconds=20, rollouts_per_second=64, tokens_per_rollout=1500, gpus=8, usd_per_gpu_hour=2.5
@@ -32,6 +32,11 @@ def test_a_worked_example_in_every_unit() -> None:
     )
     assert pricing.affordable_steps(4096) == (150, "budget")
     assert pricing.cost(4096, 150) == pytest.approx(20 * hours)
+
+
+@pytest.mark.parametrize(("value", "rounded"), [(0.9999, 1.0), (99.99, 100.0)])
+def test_an_amount_is_shown_as_the_number_that_it_rounds_to(value: float, rounded: float) -> None:
+    assert amount_text(value, "gpu_hours") == amount_text(rounded, "gpu_hours")
 
 
 @given(st.integers(1, 65_536), st.integers(1, 10**13))

@@ -417,6 +417,9 @@ def test_what_a_part_gains_is_what_the_fit_expects_at_its_end(close_runs: Planne
     assert part.gain < plan.gain.gain
     assert part.probability is not None
     assert 0 < part.probability <= plan.gain.probability
+    # A part that gains nothing is called something else: a test.
+    idle = [replace(plan.approval, gain=replace(part, gain=gain)) for gain in (-0.1, 0.0002, 0.002)]
+    assert [one.label == plan.approval.label for one in idle] == [False, False, True]
 
 
 def test_a_script_trains_what_is_approved_and_says_where_the_check_is(close_runs: Planner) -> None:

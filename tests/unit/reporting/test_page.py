@@ -187,6 +187,12 @@ def test_a_plan_approved_in_part_has_the_price_of_that_part_beside_the_whole(fit
     assert plan.gain is not None
     assert fact(found, "Expected").value == wording.reward(plan.approval.expected)
     assert fact(found, "Gain").value == wording.difference(plan.approval.expected or 0.0, plan.gain.best.reward)
+    # So has its gain over what is run today, at the cost of the part.
+    today = fact(answer(gather(plan, Asked(compare="n=8,bp=32"))), "Gain over today's")
+    theirs = fits.predict(plan.approved_costs["rollouts"] // 256 * 256, 8, 32).mean
+    assert today.value == wording.difference(plan.approval.expected or 0.0, float(theirs))
+    whole = Planner(fits).compare("n=8,bp=32", plan=plan).configuration_reward.mean
+    assert wording.difference(plan.predicted_reward or 0.0, whole) in today.detail
     # A check on the way is as far along.
     checked = answer(gather(replace(plan, approval=replace(plan.approval, kind="check")), Asked()))
     for label, unit in (("Cost", "rollouts"), ("Time", "wall_hours"), ("Dollars", "usd")):

@@ -192,10 +192,20 @@ def test_two_units_or_none_are_refused() -> None:
         ("1.5 billion tokens", {"tokens": 1_500_000_000}),
         ("500 GPU-hours on 8xH100", {"gpu_hours": 500, "gpus": 8}),
         ("500 gpu hours on 16 GPUs", {"gpu_hours": 500, "gpus": 16}),
+        ("500GPUh", {"gpu_hours": 500}),
     ],
 )
 def test_budgets_are_read_as_people_write_them(text: str, fields: dict[str, float]) -> None:
     assert Budget.parse(text) == Budget(**fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("62.5 hours on 8xH100", "500 GPU-hours on 8xH100"), ("3 days on 8xH100", "576 GPU-hours on 8xH100")],
+)
+def test_hours_on_gpus_are_refused_with_the_budget_that_they_would_be(text: str, told: str) -> None:
+    with pytest.raises(SpecError, match=f"'{told}'"):
+        Budget.parse(text)
 
 
 NOON = datetime(2026, 11, 24, 12).astimezone()
@@ -212,10 +222,15 @@ NOON = datetime(2026, 11, 24, 12).astimezone()
         ("tue", 6),
         ("tomorrow", 30),
         ("2026-12-01", 174),
+        ("01.12.2026", 174),
     ],
 )
 def test_a_deadline_is_a_span_a_weekday_or_a_date_at_its_18_hours(text: str, hours: float) -> None:
     assert hours_until(text, NOON) == hours
+
+
+def test_a_date_with_dots_is_no_number_of_hours() -> None:
+    assert Budget(rollouts=1, deadline_hours="01.12.2099") == Budget(rollouts=1, deadline_hours="2099-12-01")
 
 
 def test_a_weekday_whose_evening_is_over_is_next_weeks() -> None:

@@ -81,6 +81,19 @@ def test_growth_of_responses_is_found_and_floor_and_overhead_are_told_apart() ->
         assert found.wall_hours(4096, 400) == pytest.approx(run_hours(clock, 4096, 400), rel=0.15)
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_hours_do_not_grow_with_responses_where_the_seconds_of_the_runs_did_not(noise: float) -> None:
+    clock, rng = Clock(overhead=20, floor=0, growth=0, step_noise=noise), np.random.default_rng(1)
+    logs = timed_logs(clock, PROBE, range(1, 400, 3), rng).to_polars()
+    longer = pl.col("value") * (1 + 0.3 * (1 + pl.col("rollouts") / 5e4).log())
+    found = Throughput.measure(
+        iso.read(logs.with_columns(value=pl.when(metric="response_length").then(longer).otherwise("value"))), gpus=8
+    )
+    assert found.length(1e6) == pytest.approx(1 + 0.3 * np.log(21), rel=0.05)
+    assert found.wall_hours(4096, 4000) == pytest.approx(run_hours(clock, 4096, 4000), rel=0.05)
+    assert found.evaluation_seconds(1200, 2.0) == found.evaluation_seconds(1200)
+
+
 def test_evaluations_and_the_start_are_kept_apart() -> None:
     clock = Clock(step_noise=0.02, evaluation_rate=150, startup=90)
     found = Throughput.measure(timed_logs(clock, PROBE, 20, np.random.default_rng(0)), gpus=8)

@@ -204,6 +204,14 @@ def test_how_far_a_curve_misses_is_measured_at_its_evaluations(fits: Fits) -> No
         assert curve.rms == pytest.approx(np.sqrt(np.mean(missed**2)), rel=0.05)
 
 
+def test_the_fall_of_one_of_two_seeds_counts_for_no_misfit(make_runs: Make, runs: RunSet, fits: Fits) -> None:
+    fallen = make_runs(lambda n, bp, c: reward(n, bp, c) if c < 2e5 else 0.02, [(16, 32)], COMPUTE, seed=1)
+    found = fit(runs.concat(fallen), draws=10)
+    assert "collapsed-run" in codes(found)
+    assert found.curves[16, 32].rms == pytest.approx(fits.curves[16, 32].rms, abs=0.01)
+    assert Fits.from_dict(found.to_dict()).curves[16, 32].rms == found.curves[16, 32].rms
+
+
 def test_draws_are_what_predictions_average(fits: Fits) -> None:
     compute = np.geomspace(1e4, 3e6, 7)
     drawn = fits.draws(compute, 16)
