@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.backtest import CUTS, WINDOW, Backtest, Row
+from isocompute_sdk.auditing.backtest import WINDOW, Backtest, Row
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "benchmarks/data"
@@ -86,11 +86,6 @@ def allocation() -> Iterator[str]:
     yield from unsaid("allocation.md", f"loses {mean} on average and {worst} at worst", f"rewards ({share})")
     words = f"loses {mean} of reward on average and {worst} at worst; the n of the best pilot run loses {other} and "
     yield from unsaid("README.md", words + others, f"intervals contained {100 * float(share):.0f} % of the real")
-    for group in {row.group for row in said}:
-        parts = [[row for row in said if (row.group, row.cut) == (group, cut)] for cut in reversed(CUTS)]
-        errors = [short(float(np.mean([abs((row.predicted or 0.0) - row.true) for row in part]))) for part in parts]
-        kept = [f"{sum(bool(row.held) for row in part)} of {len(part)}" for part in parts]
-        yield from unsaid("README.md", f"| {' / '.join(kept)} | {' / '.join(errors)} |")
 
 
 def forecast() -> Iterator[str]:
