@@ -158,18 +158,18 @@ def shown() -> Iterator[str]:
 
     corpus, paper = ROOT / "isocompute_sdk/laws/data/sweeps/mul31-easy.csv", "isocompute-paper/runs.csv"
     with tempfile.TemporaryDirectory() as folder:
-        run(folder, "quickstart", "--paper")
         program = files_of((ROOT / "tutorials/11_entropy_collapse.md").read_text(encoding="utf-8"))["made_up_run.py"]
         subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
         plan, table = f"allocate {paper} --budget 3M", ROOT / "docs/examples/runs.csv"
         for name, key, words in (
+            ("index.md", "is best of those", "quickstart --paper"),
             ("pilot.md", "share of the budget  ", "next --budget 3M"),
             ("audit.md", "is best of those", f"audit {paper}"),
             ("health.md", "decayed-run", "status exp --watch --once"),
             ("README.md", "Approve up to step", f"allocate {table} --budget 900k"),
             ("forecast.md", "fitted avg@4", f"forecast {table} --run run-n128"),
             ("logs.md", "run-n8 ", f"doctor {table}"),
-            *((one, "is best of those", plan) for one in ("index.md", "concepts.md")),
+            ("concepts.md", "is best of those", plan),
             ("planning.md", "predicted avg@4", plan),
         ):
             block = next(one.content for one in blocks(page(name)) if key in one.content)
