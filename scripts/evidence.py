@@ -154,12 +154,11 @@ def run(folder: str, *words: str) -> str:
 
 def shown() -> Iterator[str]:
     """What commands print and draw, where no test executes the page."""
-    from tests.documents.document import blocks, files_of
+    from tests.documents.document import blocks
 
     corpus, paper = ROOT / "isocompute_sdk/laws/data/sweeps/mul31-easy.csv", "isocompute-paper/runs.csv"
     with tempfile.TemporaryDirectory() as folder:
-        program = files_of((ROOT / "tutorials/11_entropy_collapse.md").read_text(encoding="utf-8"))["made_up_run.py"]
-        subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+        subprocess.run([sys.executable, ROOT / "docs/examples/made_up_run.py"], cwd=folder, check=True)
         plan, table = f"allocate {paper} --budget 3M", ROOT / "docs/examples/runs.csv"
         for name, key, words in (
             ("index.md", "is best of those", "quickstart --paper"),
