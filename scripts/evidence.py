@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 
 import isocompute_sdk as iso
-from isocompute_sdk.auditing.backtest import CUTS, WINDOW, Backtest, Row
+from isocompute_sdk.auditing.backtest import WINDOW, Backtest, Row
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "benchmarks/data"
@@ -93,11 +93,6 @@ def allocation() -> Iterator[str]:
     yield from unsaid("allocation.md", f"loses {mean} on average and {worst} at worst", f"rewards ({share})")
     words = f"loses {mean} of reward on average and {worst} at worst; the n of the best pilot run loses {other} and "
     yield from unsaid("README.md", words + others, f"intervals contained {100 * float(share):.0f} % of the real")
-    for group in {row.group for row in said}:
-        parts = [[row for row in said if (row.group, row.cut) == (group, cut)] for cut in reversed(CUTS)]
-        errors = [short(float(np.mean([abs((row.predicted or 0.0) - row.true) for row in part]))) for part in parts]
-        kept = [f"{sum(bool(row.held) for row in part)} of {len(part)}" for part in parts]
-        yield from unsaid("README.md", f"| {' / '.join(kept)} | {' / '.join(errors)} |")
 
 
 def forecast() -> Iterator[str]:
@@ -166,22 +161,21 @@ def run(folder: str, *words: str) -> str:
 
 def shown() -> Iterator[str]:
     """What commands print and draw, where no test executes the page."""
-    from tests.documents.document import blocks, files_of
+    from tests.documents.document import blocks
 
     corpus, paper = ROOT / "isocompute_sdk/laws/data/sweeps/mul31-easy.csv", "isocompute-paper/runs.csv"
     with tempfile.TemporaryDirectory() as folder:
-        run(folder, "quickstart", "--paper")
-        program = files_of((ROOT / "tutorials/11_entropy_collapse.md").read_text(encoding="utf-8"))["made_up_run.py"]
-        subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
+        subprocess.run([sys.executable, ROOT / "docs/examples/made_up_run.py"], cwd=folder, check=True)
         plan, table = f"allocate {paper} --budget 3M", ROOT / "docs/examples/runs.csv"
         for name, key, words in (
+            ("index.md", "is best of those", "quickstart --paper"),
             ("pilot.md", "share of the budget  ", "next --budget 3M"),
             ("audit.md", "is best of those", f"audit {paper}"),
             ("health.md", "decayed-run", "status exp --watch --once"),
             ("README.md", "Approve up to step", f"allocate {table} --budget 900k"),
             ("forecast.md", "fitted avg@4", f"forecast {table} --run run-n128"),
             ("logs.md", "run-n8 ", f"doctor {table}"),
-            *((one, "is best of those", plan) for one in ("index.md", "concepts.md")),
+            ("concepts.md", "is best of those", plan),
             ("planning.md", "predicted avg@4", plan),
         ):
             block = next(one.content for one in blocks(page(name)) if key in one.content)

@@ -88,7 +88,7 @@ def files_of(text: str) -> dict[str, str]:
 
 def prepare(folder: Path) -> dict[str, str]:
     """Make a folder look like a clone with its environment activated; returns the variables of processes in it."""
-    for name in ("benchmarks", "isocompute_sdk", "specs", "tests"):
+    for name in ("benchmarks", "docs", "isocompute_sdk", "specs", "tests"):
         (folder / name).symlink_to(REPOSITORY / name)
     programs = folder / ".programs"
     programs.mkdir()

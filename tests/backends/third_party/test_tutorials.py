@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -19,17 +20,32 @@ from tests.documents.document import files_of
 from tests.packages import note_installed
 from tests.processes import ok
 
+RAW = ("example/a/config.json", "example/a/progress.ndjson")
 
-def install(tutorial: Path, folder: Path) -> set[str]:
-    """Write a tutorial's files into a folder with a dist-info that has its entry points; returns their names."""
-    files = files_of(tutorial.read_text(encoding="utf-8"))
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8")
-    project = tomllib.loads(files["pyproject.toml"])["project"]
+
+def install(example: Path, folder: Path) -> None:
+    """Copy an example's package into a folder with a dist-info that has its entry points."""
+    shutil.copytree(example, folder, dirs_exist_ok=True)
+    project = tomllib.loads((example / "pyproject.toml").read_text())["project"]
     note_installed(folder, project["name"], project["version"], project["entry-points"])
-    return set(files)
+
+
+@pytest.mark.parametrize(
+    ("tutorial", "example", "shown"),
+    [
+        ("02_write_a_backend", "coin_backend", {"pyproject.toml", "coin_backend/__init__.py", "coin_backend/train.py"}),
+        ("03_add_a_log_format", "coin_logs", {"pyproject.toml", "coin_logs/__init__.py", *RAW}),
+    ],
+)
+def test_what_a_tutorial_shows_of_a_file_is_in_it(
+    repository: Path, tutorial: str, example: str, shown: set[str]
+) -> None:
+    files = files_of((repository / "tutorials" / f"{tutorial}.md").read_text(encoding="utf-8"))
+    assert set(files) == shown
+    for name, content in files.items():
+        parts = re.split(r"^\.\.\.\n", content, flags=re.MULTILINE)
+        whole = (repository / "docs/examples" / example / name).read_text(encoding="utf-8")
+        assert re.fullmatch(".*".join(map(re.escape, parts)), whole, re.DOTALL), name
 
 
 def python(site: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -58,10 +74,9 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def site(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the tutorial's package, in which our command finds it."""
-    written = install(repository / "tutorials" / "02_write_a_backend.md", tmp_path)
+    install(repository / "docs/examples/coin_backend", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    assert written == {"pyproject.toml", "coin_backend/__init__.py", "coin_backend/train.py", "coins.yaml"}
     return tmp_path
 
 
@@ -94,11 +109,9 @@ def test_a_typing_error_in_its_options_is_met_with_the_right_name(site: Path, is
 @pytest.fixture
 def log_site(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the tutorial's package, in which our command finds it."""
-    written = install(repository / "tutorials" / "03_add_a_log_format.md", tmp_path)
+    install(repository / "docs/examples/coin_logs", tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    example = {f"example/{run}/{name}" for run in "ab" for name in ("config.json", "progress.ndjson")}
-    assert written == {"pyproject.toml", "coin_logs/__init__.py"} | example
     return tmp_path
 
 
