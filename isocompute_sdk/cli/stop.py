@@ -19,7 +19,7 @@ def stop(
 ) -> None:
     """End runs on this machine, Slurm or Ray: SIGTERM, and SIGKILL after 15 seconds. `isocompute run` resumes them.
 
-    Also ends runs that an earlier `isocompute run` left behind, and runs that wait in a queue. An `isocompute run` that
+    Also ends runs left over from an earlier `isocompute run`, and runs that wait in a queue. An `isocompute run` that
     is still working skips the named runs and goes on with the others.
 
     Examples:

@@ -307,7 +307,7 @@ def speed(
     elif stated is None or stated.rollouts_per_second is None:
         unknown = throughput.gpus is None or seen.gpus_assumed
         flat = "" if seen.follows_lengths else "; steps did not get slower as responses grew"
-        on = "their GPUs, whose number nothing says" if unknown else counted(throughput.gpus or 0, "GPU")
+        on = "their GPUs (the logs do not say how many)" if unknown else counted(throughput.gpus or 0, "GPU")
         yield Note(
             "speed-from-runs",
             "info",

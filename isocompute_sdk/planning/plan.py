@@ -573,7 +573,7 @@ def _cost(plan: Plan) -> str:
     share = 1 - plan.unused_share
     if plan.stopping is not None:
         rest = f"the rest{' within the deadline' if late else ''} adds {small(plan.stopping.gain)}"
-        return f"{text} ({share:.0%}); {rest} (--spend all (spend=))"
+        return f"{text} ({share:.0%}); {rest} (to spend it: --spend all (spend=))"
     return f"{text}, {share:.1%} of the budget{late}"
 
 

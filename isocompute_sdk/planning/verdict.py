@@ -37,7 +37,7 @@ DOUBTS = {
     "extrapolation-beyond-3x": f"the budget is over {FAR:g} x any run",
 }
 """Codes of notes that leave n undecided, in words."""
-TAKE = "take the one that suits the hardware"
+TAKE = "choose whichever fits your hardware"
 OTHERWISE = "change the recipe, the problems or the model"
 """What to do where no budget helps."""
 
@@ -135,7 +135,7 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         among = "of those that were run" if best in fits.group_sizes else f"up to the largest that was run ({largest})"
         sentence = f"n = {best} is best {among}; n = {2 * largest} is {more}"
         if not grid[here]:
-            sentence = f"n = {n}, which was not run, is expected to beat n = {best} and the others; it is {more}"
+            sentence = f"n = {n}, which was not run, should beat n = {best} and the others; it is {more}"
         return Verdict(kind, sentence, doubts, lost), True
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
@@ -420,5 +420,5 @@ def _against(plan: Plan) -> str:
     if first is None or not first.runs:
         return against
     # What they cost and save stands beside it.
-    runs = f"{counted(len(first.runs), 'run')} should come first ({first.share:.0%} of the budget)"
-    return f"{runs} and may change the plan; as it stands, {against}" if against else runs
+    runs = f"make {counted(len(first.runs), 'run')} first ({first.share:.0%} of the budget)"
+    return f"{runs}, which may change the plan; as it stands, {against}" if against else runs

@@ -30,7 +30,7 @@ def unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
     name, where = choose(measured_in(table))
     if where == TRAIN_SET:
         return name, [training_reward_note(name, asked=False)]
-    message = f"no metric was asked for, and no run has avg@4: {name} was taken."
+    message = f"You named no metric and no run has avg@4, so {name} is used."
     return name, [Note("metric-chosen", "info", message, {"metric": name, "eval_set": where})]
 
 

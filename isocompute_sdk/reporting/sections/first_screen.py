@@ -107,7 +107,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     first = plan.next_runs
     if approval is not None and approval.kind == "do-not" and first is not None and first.runs:
         runs, them = ("these runs", "them") if first.runs[1:] else ("this run", "it")
-        sentence = f"Run first {named(first.runs, plan.problems_per_batch)}. Then plan again with {them}."
+        sentence = f"First run {named(first.runs, plan.problems_per_batch)}, then plan again with {them}."
         facts = [
             Fact(f"Cost of {runs}", say.amount(first.cost, first.unit), f"{100 * first.share:.1f} % of the budget"),
             Fact(
@@ -160,8 +160,8 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
             "Approve up to a step",
             "if the threshold of that check would lie below the best run, or the plan costs more than "
             f"{FAR:g} x the largest run at any n, or goes beyond where a run of its n fell, or nothing was run at its "
-            "n or within an octave of its B_p (half of the plan at most); it is a test where it is expected to gain "
-            "nothing by then",
+            "n or within an octave of its B_p (then at most half of the plan); it is a test where it is expected to "
+            "gain nothing by then",
         ),
         "approve": ("Approve", "otherwise"),
     }
