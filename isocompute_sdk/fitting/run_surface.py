@@ -255,6 +255,8 @@ class LiveRun:
     """Its name."""
     flat: Note | None = None
     """That it does not rise, or that the runs beside it and it together do not; None if it rises."""
+    other: Reached | None = None
+    """The best of the other runs of its sweep, if it stands above this run and did not fall since."""
 
     @property
     def one(self) -> RunSeries:

@@ -134,7 +134,9 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
     evaluations = [np.stack((one.rollouts_T, one.value_T)) for one in series if one.run_id == live.one.run_id]
     known = any(np.array_equal(one, (live.one.rollouts_T, live.one.value_T)) for one in evaluations)
-    return replace(live, series=(live.one, *others)), fits.surface if known else None
+    best = fits.best_reached
+    other = None if best is None or best.fell or best.run_id in (None, live.one.run_id) else best
+    return replace(live, series=(live.one, *others), other=other), fits.surface if known else None
 
 
 def _weighed(finding: Finding, one: RunSeries, *, rewards: bool) -> Finding:

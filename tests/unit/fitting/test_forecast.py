@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,10 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Forecast, RunSet
+from isocompute_sdk.fitting.forecast import forecast_run
+from isocompute_sdk.fitting.run_surface import Trouble
 from isocompute_sdk.health.findings import FALLS
+from isocompute_sdk.health.live_run import live_run
 from isocompute_sdk.phrases import chance_text, short
 from isocompute_sdk.records.reward_metrics import no_rise_note
 from tests.unit.sweeps import recorded
@@ -46,7 +50,7 @@ def test_a_saturated_run_is_flat_and_stops() -> None:
     assert found.falling < found.falling_ahead < 0.3
     assert chance_text(found.falling_ahead) in found.summary()
     # What going on is expected to reach stands beside the advice, and in the row of that multiple.
-    assert f" {found.ahead[-1].best:.3f};" in found.card.reason
+    assert f" {found.at(2).best:.3f};" in found.card.reason
     assert abs(found.at(2).reward - 0.70) < 0.012
     assert found.at(2).low <= 0.70 <= found.at(2).high
 
@@ -424,3 +428,9 @@ def test_no_probability_of_a_fall_stands_beside_one_that_was_measured() -> None:
     assert found.card.action == "stop-here"
     assert "has been falling" in found.summary()
     assert "that a fall has begun" not in found.summary()
+    # Nor where the curve of the sweep does not show it.
+    live = live_run(run_of(noisy(saturating(STEPS[:21])), STEPS[:21]))
+    assert forecast_run(live).falling < 0.1
+    seen = forecast_run(replace(live, troubles=(Trouble("decayed-run", "falling", live.one.rollouts_T[15]),)))
+    assert seen.falling == seen.falling_ahead == 1
+    assert "that a fall has begun" not in seen.summary()
