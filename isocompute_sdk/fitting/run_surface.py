@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries
 
 NEAR = 3
-"""Evaluations averaged to the level at a place of a run."""
+"""Evaluations whose median is the level at a place of a run."""
 FURTHEST = 16.0
 """Largest multiple of its compute to which a run is forecast."""
 AHEAD = 12
@@ -109,7 +109,7 @@ class RunSurface:
         return self.surface.draws(spent, run.group_size, run.problems_per_batch, run.n_problems, at=at)
 
     def missed(self, compute: float) -> float:
-        """How far the mean of the last `NEAR` evaluations up to there lies above the curve; 0 where it fits them.
+        """How far the median of the last `NEAR` evaluations up to there lies above the curve; 0 where it fits them.
 
         A curve does not follow a sudden rise, nor a collapse: just before one its reward would be that of the way down.
         """
@@ -121,7 +121,7 @@ class RunSurface:
         # The median, since one evaluation may be high by chance.
         off = float(np.median(reward_T[near] - curve_T))
         within = abs(off) <= TOO_FAR * self.run.noise / np.sqrt(len(near))
-        return 0.0 if within else float(np.mean(reward_T[near]) - there)
+        return 0.0 if within else float(np.median(reward_T[near]) - there)
 
     def level(self, compute: float) -> tuple[float, bool]:
         """Reward at a compute without the noise of one evaluation, and whether it is the curve's, which fits there."""
@@ -141,9 +141,13 @@ class RunSurface:
         if not (fell := self.run.fault is not None):
             curve, level_T = self, self.draws(at_T).mean(axis=0)
             level_T[-1], _ = self.level(float(at_T[-1]))
-            if len(at_T) > 1 and reward_T[seen_T][-1] < level_T[-1] - WILD * self.run.noise:
+            wild_T = reward_T[seen_T] < level_T - WILD * self.run.noise
+            if not wild_T.all():
                 # Nobody should keep a checkpoint on whose evaluation a curve does not count.
-                level_T[-1] = -np.inf
+                level_T[wild_T] = -np.inf
+            # Where the curve is above what was measured, that counts.
+            while (level := self.level(float(at_T[top := int(np.argmax(level_T))]))[0]) < level_T[top] - 1e-9:
+                level_T[top] = level
         at, run = float(at_T[np.argmax(level_T)]), self.run
         sizes = (run.group_size, run.problems_per_batch)
         reward, fitted = curve.level(at)
