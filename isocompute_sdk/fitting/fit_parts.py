@@ -64,7 +64,7 @@ class Reached:
     fell: bool = False
     """Whether the run fell afterwards."""
     fitted: bool = True
-    """Whether `reward` is the curve's; False: the median of the last evaluations up to there, which the curve misses."""
+    """Whether `reward` is the curve's; False: the median of the last evaluations by then, which the curve misses."""
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"

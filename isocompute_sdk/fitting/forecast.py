@@ -54,7 +54,7 @@ class Checkpoint:
     path: str | None = None
     """Folder on disk; None if none was found."""
     fitted: bool = True
-    """Whether `reward` is the curve's; False: the median of the last evaluations up to there, which the curve misses."""
+    """Whether `reward` is the curve's; False: the median of the last evaluations by then, which the curve misses."""
 
     @property
     def place(self) -> str:

@@ -249,8 +249,8 @@ MAX_VALUES = 100
 def no_rise(curves: Iterable[Array]) -> bool:
     """Whether rewards show no rise, all runs together.
 
-    Neither Kendall's trend of whole runs, nor that of their first halves, nor the step from the first value to the mean
-    of the others exceeds what noise does.
+    Neither Kendall's trend of whole runs, nor that of their first halves, nor the step from the first value to the
+    median of the others exceeds what noise does.
 
     Returns:
         False also where there are too few values to tell.
@@ -290,14 +290,16 @@ def _trend(curves: Sequence[Array]) -> tuple[float, float]:
 
 
 def _step(curves: Sequence[Array]) -> float:
-    """Step from the first value to the mean of the others, pooled, in standard errors."""
-    steps = [value_T[1:].mean() - value_T[0] for value_T in curves if len(value_T) > 2]
+    """Step from the first value to the median of the others, pooled, in standard errors."""
+    # A few values near 0, as of answers that were cut off, move a mean by more than a rise.
+    steps = [np.median(value_T[1:]) - value_T[0] for value_T in curves if len(value_T) > 2]
     # Successive differences: a rise hardly widens their median.
     spreads = [np.abs(np.diff(value_T)) for value_T in curves if len(value_T) > 2]
     if not steps:
         return 0.0
     noise = float(np.median(np.concatenate(spreads))) / (0.6745 * np.sqrt(2.0))
-    errors = noise * np.sqrt(sum(1.0 + 1.0 / len(spread) for spread in spreads))
+    # The variance of a median is pi / 2 times that of a mean.
+    errors = noise * np.sqrt(sum(1.0 + np.pi / 2.0 / len(spread) for spread in spreads))
     total = float(np.sum(steps))
     return total / errors if errors else np.inf * total if total else 0.0
 

@@ -222,6 +222,14 @@ def test_a_run_that_rose_and_lost_it_all_stops_with_what_was_measured() -> None:
     assert rest.option("go-on").reward < 0.1
 
 
+def test_a_run_that_collapsed_and_came_back_is_not_said_never_to_rise() -> None:
+    reward = np.array([0.504, 0.711, 0.747, 0.797, 0.0, 0.0, 0.003, 0.002, 0.002, 0.474, 0.689, 0.741, 0.771])
+    found = iso.forecast(run_of(reward, np.arange(13) * 100.0))
+    assert "collapsed-run" in {note.code for note in found.notes}
+    assert found.rises
+    assert found.card.action == "change-something"
+
+
 def test_a_fit_notes_a_fall_once_by_the_worse_of_its_findings_and_does_not_count_it_as_misfit() -> None:
     steps = np.array([0, 10, 20, 37, 79, 146, 220, 315, 420, 583, 800, 1256.0])
     reward = np.array([0.427, 0.5, 0.55, 0.6, 0.66, 0.7, 0.71, 0.4, 0.2, 0.08, 0.03, 0.02])
