@@ -88,13 +88,10 @@ def live_run(
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
     evaluated = not is_training_reward(metric) and where != TRAIN_SET
     found = [_weighed(each, one, rewards=evaluated) for each in findings(mine, metric, eval_set).get(name, ())]
-    flat = flat_runs(runs, metric, where).get(name)
-    fell = [each.rollouts for each in found if each.code in FALLS and each.rollouts is not None]
-    # What fell has risen before, unless its values up to there show that it did not.
-    if flat is not None and no_rise([one.value_T[one.rollouts_T <= min(fell, default=np.inf)]]):
+    peak = min((each.rollouts for each in found if each.code in FALLS and each.rollouts is not None), default=np.inf)
+    flat = flat_runs(runs, metric, where, {name: peak}).get(name)
+    if flat is not None and no_rise([one.value_T[one.rollouts_T <= peak]]):
         flat = no_rise_note(metric, 1)
-    elif flat is not None and fell and flat.data["runs"] == 1:
-        flat = None
     best_metric, best = best_beside(mine, metric, where).get(name, ("", None))
     return LiveRun(
         (one,),
