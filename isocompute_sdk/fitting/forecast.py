@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.run_surface import FURTHEST, NEAR, LiveRun, RunSurfa
 from isocompute_sdk.fitting.surface.data import MIN_EVALUATIONS, SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import chance_text, counted, multiple, off, short
+from isocompute_sdk.phrases import chance_text, counted, multiple, off, short, two_digits
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 Action = Literal["go-on", "stop-here", "change-something"]
@@ -206,7 +206,8 @@ class Forecast(Saved):
         basis = "to this run alone: other n are unknown, and a later rise or fall is as likely as usual"
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')}; plans show the mean over runs"
-        action, ask = f"{self.card.action}: {self.card.reason}", f"--run {quote(self.run_id)} --remaining 2M"
+        again = short(two_digits(self.rollouts))
+        action, ask = f"{self.card.action}: {self.card.reason}", f"--run {quote(self.run_id)} --remaining {again}"
         if self.card.action == "change-something":
             action += f"; add {ask} to see what can be changed"
         elif self.card.action == "go-on" and self.borrowed:

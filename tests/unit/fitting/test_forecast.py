@@ -154,6 +154,9 @@ def test_the_picture_spans_run_and_forecast_and_other_multiples_are_refused() ->
 
 def test_rising_runs_go_on_and_reach_what_their_curves_say() -> None:
     steps, held = STEPS[STEPS <= 400], list[bool]()
+    runs = run_of(noisy(saturating(steps)), steps).concat(run_of(noisy(saturating(STEPS) - 0.1), STEPS, "other"))
+    # As much again is 102,400 rollouts.
+    assert "--run live --remaining 100k " in iso.forecast(runs, "live").summary()
     for seed in range(5):
         found = iso.forecast(run_of(noisy(saturating(steps), seed=seed), steps))
         assert found.card.action == "go-on"
