@@ -257,8 +257,6 @@ def _say_left_out(left_out: Mapping[str, str], apart: IsoComputeError | None) ->
 
 def _print_table(found: Sequence[Forecast]) -> None:
     """One line per run, those that had better not go on first."""
-    from isocompute_sdk.fitting.run_surface import NEAR
-
     first, counts = found[0], Counter(one.card.action for one in found)
     say(f"{counted(len(found), 'run')}, {first.metric}: {', '.join(f'{n} {action}' for action, n in counts.items())}")
     to = f"best by {multiple(first.ahead[-1].factor)}x, {first.level:.0%}"
@@ -272,7 +270,7 @@ def _print_table(found: Sequence[Forecast]) -> None:
         rows.append((one.card.action, sizes, short(one.rollouts), now, ahead, printable(one.run_id)))
     say("\n".join(aligned(rows)))
     if any(one.missed and one.told for one in found):
-        say(f"now: by the fitted curve; *: median of the last {NEAR} evaluations, which the curve misses")
+        say("now: by the fitted curve; *: mean of the last 3 evaluations, which the curve misses")
     say("details: --run NAME, or -v for all")
 
 

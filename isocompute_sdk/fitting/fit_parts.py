@@ -64,11 +64,11 @@ class Reached:
     fell: bool = False
     """Whether the run fell afterwards."""
     fitted: bool = True
-    """Whether `reward` is the curve's; False: the median of the last evaluations by then, which the curve misses."""
+    """Whether `reward` is the curve's; False: the mean of the last evaluations up to there, which the curve misses."""
 
     def __str__(self) -> str:
         of = "" if self.problems_per_batch is None else f", B_p = {self.problems_per_batch}"
-        how, then = "fitted" if self.fitted else "median of evaluations", ", before it fell" if self.fell else ""
+        how, then = "fitted" if self.fitted else "mean of evaluations", ", before it fell" if self.fell else ""
         return f"{self.reward:.3f} ({how} at C = {short(self.compute)}, n = {self.group_size}{of}{then})"
 
 

@@ -54,7 +54,7 @@ class Checkpoint:
     path: str | None = None
     """Folder on disk; None if none was found."""
     fitted: bool = True
-    """Whether `reward` is the curve's; False: the median of the last evaluations by then, which the curve misses."""
+    """Whether `reward` is the curve's; False: the mean of the last evaluations up to there, which the curve misses."""
 
     @property
     def place(self) -> str:
@@ -199,7 +199,7 @@ class Forecast(Saved):
         highest, at = max(self.measured), self.evaluated[int(np.argmax(self.measured))]
         step = None if self.step is None else round(self.step * at / self.rollouts)
         told, of = self.told, "fitted" if self.told else "measured"
-        of = f"median of its last {NEAR} evaluations," if self.missed and told else of
+        of = f"mean of its last {NEAR} evaluations," if self.missed and told else of
         now = Checkpoint(self.rollouts, self.step, self.reward if told else float(self.measured[-1]))
         title = f"{self.run_id} ({where}): {of} {self.metric} {now.reward:.3f} at {now.place}"
         title += f", highest evaluation {highest:.3f} at {f'{at:,.0f} rollouts' if step is None else f'step {step:,}'}"
@@ -215,7 +215,7 @@ class Forecast(Saved):
         lines = [title, *[f"  fitted {basis}"] * told, f"  {action}"]
         if self.rises or self.lost:
             keep, best = self.card.keep, "best so far" if self.onset is None else "best before the trouble"
-            of = "fitted" if keep.fitted else f"median of the {NEAR} evaluations up to it"
+            of = "fitted" if keep.fitted else f"mean of the {NEAR} evaluations up to it"
             kept = keep.place if keep.reward is None else f"{keep.place}, {keep.reward:.3f} {of}"
             none = f"{best}: {kept}; no checkpoint was found on disk"
             lines.append(f"  keep: {kept}, {keep.path}" if keep.path else f"  {none}")

@@ -24,6 +24,7 @@ from isocompute_sdk.records.reward_metrics import (
     likely_range,
     no_rise,
     no_rise_note,
+    rose_by,
     two_scales,
 )
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
@@ -185,7 +186,7 @@ def flat_runs(
         runs: the evaluations.
         metric: name of the metric.
         eval_set: evaluation set; None for the only one.
-        fell: rollouts up to which a run that fell had risen, by run id; alone it is judged up to there.
+        fell: rollouts at which a run that fell was best, by run id: by then it may have risen.
     """
     found: dict[str, Note] = {}
     series = {one.run_id: one for one in runs.series(metric, eval_set)}
@@ -198,8 +199,8 @@ def flat_runs(
         for run, one in mine.items():
             # Of a run that was evaluated late only, the rise may lie before.
             began = first.value_T[:1] if one.rollouts_T[0] > first.rollouts_T[0] else one.value_T[:0]
-            risen_T = one.rollouts_T <= (fell or {}).get(run, np.inf)
-            if no_rise([np.concatenate([began, one.value_T[risen_T]])]):
+            before = np.count_nonzero(one.rollouts_T <= (fell or {}).get(run, -1.0))
+            if no_rise([np.concatenate([began, one.value_T])]) and not rose_by(one.value_T, before):
                 found[run] = no_rise_note(metric, 1)
     return found
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.records import RunSeries
 
 NEAR = 3
-"""Evaluations whose median is the level at a place of a run."""
+"""Evaluations averaged to the level at a place of a run."""
 FURTHEST = 16.0
 """Largest multiple of its compute to which a run is forecast."""
 AHEAD = 12
@@ -109,7 +109,7 @@ class RunSurface:
         return self.surface.draws(spent, run.group_size, run.problems_per_batch, run.n_problems, at=at)
 
     def missed(self, compute: float) -> float:
-        """How far the median of the last `NEAR` evaluations up to there lies above the curve; 0 where it fits them.
+        """How far the mean of the last `NEAR` evaluations up to there lies above the curve; 0 where it fits them.
 
         A curve does not follow a sudden rise, nor a collapse: just before one its reward would be that of the way down.
         """
@@ -121,7 +121,7 @@ class RunSurface:
         # The median, since one evaluation may be high by chance.
         off = float(np.median(reward_T[near] - curve_T))
         within = abs(off) <= TOO_FAR * self.run.noise / np.sqrt(len(near))
-        return 0.0 if within else float(np.median(reward_T[near]) - there)
+        return 0.0 if within else float(np.mean(reward_T[near]) - there)
 
     def level(self, compute: float) -> tuple[float, bool]:
         """Reward at a compute without the noise of one evaluation, and whether it is the curve's, which fits there."""

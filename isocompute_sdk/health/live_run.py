@@ -23,6 +23,7 @@ from isocompute_sdk.records.reward_metrics import (
     is_training_reward,
     no_rise,
     no_rise_note,
+    rose_by,
     training_reward_note,
 )
 
@@ -88,9 +89,13 @@ def live_run(
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
     evaluated = not is_training_reward(metric) and where != TRAIN_SET
     found = [_weighed(each, one, rewards=evaluated) for each in findings(mine, metric, eval_set).get(name, ())]
-    peak = min((each.rollouts for each in found if each.code in FALLS and each.rollouts is not None), default=np.inf)
+    peak = next((each.rollouts for each in found if each.code in FALLS and each.rollouts is not None), -1.0)
     flat = flat_runs(runs, metric, where, {name: peak}).get(name)
-    if flat is not None and no_rise([one.value_T[one.rollouts_T <= peak]]):
+    if (
+        flat is not None
+        and no_rise([one.value_T])
+        and not rose_by(one.value_T, np.count_nonzero(one.rollouts_T <= peak))
+    ):
         flat = no_rise_note(metric, 1)
     best_metric, best = best_beside(mine, metric, where).get(name, ("", None))
     return LiveRun(

@@ -399,13 +399,13 @@ def test_what_is_ahead_starts_from_what_was_measured_where_the_curve_misses_it(r
     run = "add32-hard-t0-600k-n64-s0"
     runs = runs.filter(run_id=run)
     found, (one,) = iso.forecast(runs), runs.series("avg@4")
-    level = float(np.median(one.value_T[-3:]))
+    level = float(np.mean(one.value_T[-3:]))
     assert found.missed > 0.01
     assert found.card.action == "go-on"
     assert found.reward == pytest.approx(level)
-    # A median of evaluations is not called measured.
+    # A mean of evaluations is not called measured.
     assert level != pytest.approx(one.value_T[-1], abs=1e-3)
-    assert "median of its last 3 evaluations" in found.summary().splitlines()[0]
+    assert "mean of its last 3 evaluations" in found.summary().splitlines()[0]
     assert found.card.keep.reward == pytest.approx(level)
     assert all(ahead.best >= level for ahead in found.ahead)
     rest = iso.Planner(iso.fit(runs, draws=30)).replan(runs, f"{found.rollouts:.0f}", run_id=run)
@@ -416,7 +416,7 @@ def test_what_is_ahead_starts_from_what_was_measured_where_the_curve_misses_it(r
     assert stop.reward == pytest.approx(level)
 
 
-def test_one_low_evaluation_near_the_end_is_neither_the_best_checkpoint_nor_where_the_forecast_starts() -> None:
+def test_one_low_evaluation_near_the_end_is_not_the_best_checkpoint() -> None:
     steps = np.arange(0, 1201, 100.0)
 
     def curve(sd: float, seed: int) -> np.ndarray:
@@ -428,7 +428,6 @@ def test_one_low_evaluation_near_the_end_is_neither_the_best_checkpoint_nor_wher
     for seed in range(1, 9):
         runs = runs.concat(run_of(curve(0.005, seed), steps, f"other-{seed}"))
     found = iso.forecast(runs, "live")
-    assert found.reward > 0.7
     keep = found.card.keep
     assert keep.reward is not None
     assert keep.reward > 0.7
