@@ -199,7 +199,7 @@ def flat_runs(
         for run, one in mine.items():
             # Of a run that was evaluated late only, the rise may lie before.
             began = first.value_T[:1] if one.rollouts_T[0] > first.rollouts_T[0] else one.value_T[:0]
-            before = np.count_nonzero(one.rollouts_T <= (fell or {}).get(run, -1.0))
+            before = int(np.count_nonzero(one.rollouts_T <= (fell or {}).get(run, -1.0)))
             if no_rise([np.concatenate([began, one.value_T])]) and not rose_by(one.value_T, before):
                 found[run] = no_rise_note(metric, 1)
     return found

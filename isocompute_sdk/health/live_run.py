@@ -94,7 +94,7 @@ def live_run(
     if (
         flat is not None
         and no_rise([one.value_T])
-        and not rose_by(one.value_T, np.count_nonzero(one.rollouts_T <= peak))
+        and not rose_by(one.value_T, int(np.count_nonzero(one.rollouts_T <= peak)))
     ):
         flat = no_rise_note(metric, 1)
     best_metric, best = best_beside(mine, metric, where).get(name, ("", None))
