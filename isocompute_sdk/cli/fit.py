@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,8 @@ from isocompute_sdk.cli.shared.display import print_fits
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import FittingOptions
+from isocompute_sdk.cli.shared.typed import SHOWN, without
+from isocompute_sdk.phrases import short, two_digits
 
 if TYPE_CHECKING:
     from isocompute_sdk.fitting.fits import Fits, FitsSet
@@ -67,8 +70,16 @@ def fit(
     for path in [output, *pictures]:
         if path is not None:
             say(f"wrote {path}" + (f" ({first.metric})" if len(every) > 1 else ""))
-    if output is not None and not first.no_rise:
-        say(f"next: isocompute plan --fits {quote(str(output))} --budget 3M")
+    if (command := _next(first, output)) is not None:
+        say(f"next: {command}")
+
+
+def _next(fits: Fits, output: Path | None) -> str | None:
+    """The command for a plan of twice the largest run; None where a plan would say no more than the fit."""
+    if fits.no_rise or len(fits.group_sizes) < 2 or fits.compute != "log10_rollouts" or fits.largest_compute is None:
+        return None
+    source = without(sys.argv[2:], (*SHOWN, "--draws", "--rollouts-per-batch")) if output is None else [str(output)]
+    return f"isocompute allocate {shlex.join(source)} --budget {short(two_digits(2 * fits.largest_compute))}"
 
 
 def _each(found: Fits | FitsSet) -> dict[str, Fits]:

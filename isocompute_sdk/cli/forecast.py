@@ -263,14 +263,16 @@ def _print_table(found: Sequence[Forecast]) -> None:
     say(f"{counted(len(found), 'run')}, {first.metric}: {', '.join(f'{n} {action}' for action, n in counts.items())}")
     to = f"best by {multiple(first.ahead[-1].factor)}x, {first.level:.0%}"
     # Names may be long, and are needed whole.
-    rows = [("", "n x B_p", "rollouts", "fitted", to, "run")]
+    rows = [("", "n x B_p", "rollouts", "now", to, "run")]
     for one in sorted(found, key=lambda one: (one.card.action == "go-on", one.rises)):
         far, problems = one.ahead[-1], or_unknown(one.problems_per_batch)
         ahead = f"{far.best_low:.3f} to {far.best_high:.3f}" if one.rises and not one.lost else ""
-        now = "no rise" if not one.rises else "lost" if one.lost else f"{one.reward:.3f}"
+        now = "no rise" if not one.rises else "lost" if one.lost else f"{one.reward:.3f}{'*' * bool(one.missed)}"
         sizes = f"{one.group_size} x {problems}"
         rows.append((one.card.action, sizes, short(one.rollouts), now, ahead, printable(one.run_id)))
     say("\n".join(aligned(rows)))
+    if any(one.missed and one.told for one in found):
+        say("now: by the fitted curve; *: mean of the last 3 evaluations, which the curve misses")
     say("details: --run NAME, or -v for all")
 
 

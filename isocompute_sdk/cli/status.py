@@ -160,8 +160,9 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
             raise nothing from error
         raise
     rows = _rows(runs, reading.metric)
-    found, flat = findings(runs, reading.metric), _flat(runs, rows)
+    found = findings(runs, reading.metric)
     fell = {run: one for run, some in found.items() for one in some if one.code in FALLS}
+    flat = _flat(runs, rows, {run: one.rollouts for run, one in fell.items() if one.rollouts is not None})
     sick = {run: [one for one in some if is_recipe_first(one)] for run, some in found.items()}
     for row in rows:
         fall = fell.get(row["run_id"])
@@ -202,14 +203,14 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
         say(printable(f"C is unknown: {counted(len(unsized), 'run')} without {unknown}; to look for them: {command}"))
 
 
-def _flat(runs: RunSet, rows: Sequence[Mapping[str, Any]]) -> dict[str, Note]:
+def _flat(runs: RunSet, rows: Sequence[Mapping[str, Any]], fell: Mapping[str, float]) -> dict[str, Note]:
     """That a run does not rise in the reward of its row, by run id."""
     from isocompute_sdk.fitting.measured_runs import flat_runs
 
     found: dict[str, Note] = {}
     for metric, where in dict.fromkeys((row["metric"], row["eval_set"]) for row in rows if row["metric"] is not None):
         shown = {row["run_id"] for row in rows if (row["metric"], row["eval_set"]) == (metric, where)}
-        found |= {run: note for run, note in flat_runs(runs, metric, where).items() if run in shown}
+        found |= {run: note for run, note in flat_runs(runs, metric, where, fell).items() if run in shown}
     return found
 
 

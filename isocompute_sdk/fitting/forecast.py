@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.run_surface import FURTHEST, NEAR, LiveRun, RunSurfa
 from isocompute_sdk.fitting.surface.data import MIN_EVALUATIONS, SMALLEST_FALL, smoothed
 from isocompute_sdk.fitting.surface.surface import Surface, mean_and_interval, with_departure
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import chance_text, counted, multiple, off, short
+from isocompute_sdk.phrases import chance_text, counted, multiple, off, short, two_digits
 from isocompute_sdk.tolerances import LEVEL, Tolerances
 
 Action = Literal["go-on", "stop-here", "change-something"]
@@ -29,6 +29,8 @@ FEW = 12
 """Evaluations below which a forecast is noted as resting on few."""
 FACTORS = (2.0, 4.0)
 """Multiples of the run's compute that are shown, besides the one asked for."""
+AGAIN = 2.0
+"""Multiple at which going on is judged: as much compute again as the run has had."""
 BELIEVED = 4.0
 """Multiple beyond which the benchmark (docs/forecast.md) checked nothing."""
 PER_DOUBLING = 5
@@ -138,7 +140,7 @@ class Forecast(Saved):
     ahead: tuple[RewardAhead, ...]
     flat: Flattening
     falling: Share
-    """Probability that the reward has begun to fall."""
+    """Probability that the reward has begun to fall; 1 where a detector saw it."""
     falling_ahead: Share
     """The same by the largest multiple."""
     onset: Checkpoint | None
@@ -178,6 +180,11 @@ class Forecast(Saved):
         """Whether a curve says what is ahead: the reward rises, and a fall has not taken it."""
         return self.rises and not self.lost
 
+    @property
+    def fell(self) -> bool:
+        """Whether a fall was seen, so that nobody has to guess."""
+        return self.falling == 1.0
+
     def __repr__(self) -> str:
         ahead = ", ".join(f"{one.reward:.3f} at {multiple(one.factor)}x" for one in self.ahead)
         return (
@@ -199,7 +206,8 @@ class Forecast(Saved):
         basis = "to this run alone: other n are unknown, and a later rise or fall is as likely as usual"
         if self.borrowed:
             basis = f"with {counted(len(self.borrowed), 'other run')}; plans show the mean over runs"
-        action, ask = f"{self.card.action}: {self.card.reason}", f"--run {quote(self.run_id)} --remaining 2M"
+        again = short(two_digits(self.rollouts))
+        action, ask = f"{self.card.action}: {self.card.reason}", f"--run {quote(self.run_id)} --remaining {again}"
         if self.card.action == "change-something":
             action += f"; add {ask} to see what can be changed"
         elif self.card.action == "go-on" and self.borrowed:
@@ -207,11 +215,8 @@ class Forecast(Saved):
         lines = [title, *[f"  fitted {basis}"] * told, f"  {action}"]
         if self.rises or self.lost:
             keep, best = self.card.keep, "best so far" if self.onset is None else "best before the trouble"
-            kept = (
-                keep.place
-                if keep.reward is None
-                else f"{keep.place}, {keep.reward:.3f} {'fitted' if keep.fitted else 'mean of evaluations'}"
-            )
+            of = "fitted" if keep.fitted else f"mean of the {NEAR} evaluations up to it"
+            kept = keep.place if keep.reward is None else f"{keep.place}, {keep.reward:.3f} {of}"
             none = f"{best}: {kept}; no checkpoint was found on disk"
             lines.append(f"  keep: {kept}, {keep.path}" if keep.path else f"  {none}")
         best = "best checkpoint" if self.card.keep.path else "best from now on"
@@ -225,8 +230,7 @@ class Forecast(Saved):
             lines += [
                 *[f"  {self._flat_words()}"] * (self.card.action != "go-on" or self.missed < self.flat.worth),
             ]
-        if told and (self.onset is None or self.card.action != "stop-here"):
-            # A fall that was measured has begun, whatever the curve says of it.
+        if told and not self.fell and (self.onset is None or self.card.action != "stop-here"):
             begun, ahead = chance_text(self.falling), chance_text(self.falling_ahead)
             far = multiple(self.ahead[-1].factor)
             lines.append(f"  probability that a fall has begun: {begun} by the last evaluation, {ahead} by {far}x")
@@ -258,9 +262,20 @@ def forecast_run(
     bounds: tuple[float, float] = (0.0, 1.0),
     level: float = 0.8,
     known: Surface | None = None,
+    judged_at: float = AGAIN,
     rng: np.random.Generator | int | None = None,
 ) -> Forecast:
-    """Forecast one run by the surface of its sweep, or by its own."""
+    """Forecast one run by the surface of its sweep, or by its own.
+
+    Args:
+        live: the run.
+        to: largest multiple of its compute that is shown.
+        bounds: range of the metric.
+        level: coverage of the intervals.
+        known: the surface of its sweep, if it was fitted before.
+        judged_at: multiple of its compute at which going on is judged.
+        rng: generator or seed of the draws.
+    """
     level = check_level(level)
     if not 1.0 < to <= FURTHEST:
         raise FitError(f"to = {to:g}; accepted: above 1, at most {FURTHEST:g}", "--to 4x (to=4)")
@@ -280,10 +295,10 @@ def forecast_run(
     first, last = float(trained.min()), float(trained.max())
     past_Q = np.linspace(np.log(first / last), 0.0, PAST)
     ahead_Q = np.arange(1, PER_DOUBLING * DOUBLINGS + 1) * np.log(2.0) / PER_DOUBLING
-    at_Q = np.unique(np.concatenate([past_Q, ahead_Q, np.log(factors)]))
+    at_Q = np.unique(np.concatenate([past_Q, ahead_Q, np.log([*factors, judged_at])]))
     reward_DQ = surface.draws(last * np.exp(at_Q))
     worth = Tolerances(bounds[1] - bounds[0]).equal
-    return _Answer(live, surface, last, level, worth, at_Q, reward_DQ).forecast(factors, after)
+    return _Answer(live, surface, last, level, worth, at_Q, reward_DQ, judged_at).forecast(factors, after)
 
 
 @dataclass(frozen=True)
@@ -298,12 +313,13 @@ class _Answer:
     worth: float
     at_Q: Array
     reward_DQ: Array
+    judged_at: float
 
     def forecast(self, factors: Sequence[float], evaluations: int) -> Forecast:
         live, series, now = self.live, self.live.one, self.now
-        best_DQ = np.maximum.accumulate(self.reward_DQ, axis=1)
-        far = int(np.searchsorted(self.at_Q, np.log(max(factors)) - 1e-9))
-        falling, falling_ahead = np.mean((best_DQ - self.reward_DQ)[:, [now, far]] > SMALLEST_FALL * self.gain, axis=0)
+        lost_DQ = np.maximum.accumulate(self.reward_DQ, axis=1) - self.reward_DQ
+        places = [now, self._index(max(factors))]
+        falling, falling_ahead = np.mean(lost_DQ[:, places] > SMALLEST_FALL * self.gain, axis=0)
         caveats: list[Note] = []
         if live.flat is None and not live.lost:
             caveats = _caveats(max(factors), evaluations, self.missed if abs(self.missed) >= self.worth / 2 else 0.0)
@@ -323,9 +339,9 @@ class _Answer:
             high=high,
             level=self.level,
             ahead=tuple(self._ahead(factor, keep) for factor in factors),
-            flat=self._flat(best_DQ, now),
-            falling=float(falling),
-            falling_ahead=float(falling_ahead),
+            flat=self._flat(self._best(keep)),
+            falling=1.0 if live.peak is not None else float(falling),
+            falling_ahead=1.0 if live.peak is not None else float(falling_ahead),
             onset=self._onset(float(falling), keep),
             card=Card("go-on", "", keep),
             borrowed=self.surface.borrowed,
@@ -337,8 +353,7 @@ class _Answer:
             missed=self.missed,
             notes=(*live.notes, *caveats, *live.findings),
         )
-        gain_D = best_DQ[:, far] - best_DQ[:, now]
-        return replace(found, card=self._card(found, gain_D))
+        return replace(found, card=self._card(found))
 
     @cached_property
     def now(self) -> int:
@@ -378,13 +393,25 @@ class _Answer:
         mean, low, high = np.clip((ends[0], *wider), surface.layout.floor, surface.layout.top)
         return mean, low, high
 
+    def _index(self, factor: float) -> int:
+        return int(np.searchsorted(self.at_Q, np.log(factor) - 1e-9))
+
+    def _kept(self, keep: Checkpoint) -> Array:
+        """Rewards of a checkpoint, by draw."""
+        before = int(np.searchsorted(self.at_Q[: self.now], np.log(keep.rollouts / self.last)))
+        mean = float(self.mean_Q[before])
+        return self.reward_DQ[:, before] - mean + (mean if keep.reward is None else keep.reward)
+
+    def _best(self, keep: Checkpoint) -> Array:
+        """The best so far and, from now on, up to each place: a fall leaves the best so far behind."""
+        ahead_DQ = np.where(np.arange(len(self.at_Q)) < self.now, -np.inf, self.shown_DQ)
+        return np.maximum(np.maximum.accumulate(ahead_DQ, axis=1), self._kept(keep)[:, None])
+
     def _ahead(self, factor: float, keep: Checkpoint) -> RewardAhead:
-        index = int(np.searchsorted(self.at_Q, np.log(factor) - 1e-9))
+        index = self._index(factor)
         best_D, held_D = self.shown_DQ[:, self.now : index + 1].max(axis=1), self.shown_DQ[:, self.now]
-        if keep.path is not None and keep.reward is not None:
-            before = int(np.searchsorted(self.at_Q[: self.now], np.log(keep.rollouts / self.last)))
-            kept_D = self.reward_DQ[:, before] + keep.reward - self.mean_Q[before]
-            best_D, held_D = np.maximum(best_D, kept_D), np.maximum(held_D, kept_D)
+        if keep.path is not None:
+            best_D, held_D = (np.maximum(one_D, self._kept(keep)) for one_D in (best_D, held_D))
         drawn_D3 = np.stack([self.shown_DQ[:, index], best_D, held_D], axis=1)
         at, best, held = np.stack(self._interval(drawn_D3, self.at_Q[[index, index, self.now]]), axis=1).tolist()
         # What is reached stays, however far later rewards may leave the curve.
@@ -400,11 +427,11 @@ class _Answer:
             return float(round(step_T[-1] * rollouts / compute_T[-1]))
         return float(round(np.interp(rollouts, compute_T, step_T)))
 
-    def _flat(self, best_DQ: Array, now: int) -> Flattening:
+    def _flat(self, best_DQ: Array) -> Flattening:
         """From the draws on the even grid ahead, of which `PER_DOUBLING` points are one doubling."""
         even = np.arange(PER_DOUBLING * DOUBLINGS + 1) * np.log(2.0) / PER_DOUBLING
         index = np.minimum(np.searchsorted(self.at_Q, even - 1e-9), len(self.at_Q) - 1)
-        index[0] = now
+        index[0] = self.now
         ahead_DE = best_DQ[:, index]
         gain_DE = ahead_DE[:, PER_DOUBLING:] - ahead_DE[:, :-PER_DOUBLING]
         flat_DE = gain_DE < self.worth
@@ -461,8 +488,8 @@ class _Answer:
             return None
         return float(np.interp(step, step_T, self.live.one.rollouts_T))
 
-    def _card(self, found: Forecast, gain_D: Array) -> Card:
-        keep, last = found.card.keep, found.ahead[-1]
+    def _card(self, found: Forecast) -> Card:
+        keep, by = found.card.keep, self._ahead(self.judged_at, found.card.keep)
         best, peak = found.onset, self.live.peak
         if peak is not None:
             # A later checkpoint that is about as good is the one to keep.
@@ -475,24 +502,30 @@ class _Answer:
             return Card("stop-here", gone if found.lost or self.live.flat is None else self.live.flat.message, keep)
         sick = [one.name for one in self.live.troubles if one.kind == "sick"]
         fell = any(one.kind == "falling" for one in self.live.troubles)
-        gains = float(np.mean(gain_D >= self.worth))
         if sick:
             return Card("change-something", ", ".join(dict.fromkeys(sick)), keep)
+        best_DQ = self._best(keep)
+        gains = float(np.mean(best_DQ[:, self._index(self.judged_at)] - best_DQ[:, self.now] >= self.worth))
+        so_far = found.reward if keep.reward is None else max(found.reward, keep.reward)
+        gain = round(round(by.best, 3) - round(so_far, 3), 6)
+        far = multiple(by.factor)
         if (found.falling >= LEVEL or fell) and gains < 0.5:
-            chance = f"the probability of a better checkpoint by {multiple(last.factor)}x is {chance_text(gains)}"
+            chance = f"the probability of a better checkpoint by {far}x is {chance_text(gains)}"
             falls = "has been falling" if fell else "has probably begun to fall"
             return Card("stop-here", f"the reward {falls}{began}; {chance}", keep)
-        expected = f"at {multiple(last.factor)}x the compute the best checkpoint is expected to reach {last.best:.3f}"
-        missed = f"{expected}; stopping now gives up {self.worth:g} or more with probability {chance_text(gains)}"
+        expected = f"at {far}x the compute the best checkpoint is expected to reach {by.best:.3f}"
         # Of recorded runs that stood above their curve every one that had room gained much more.
-        if min(found.missed, self.surface.surface.layout.top - found.reward) >= self.worth:
-            return Card("go-on", f"the run rises faster than its curve; {expected}, or more", keep)
-        if found.flat.now >= LEVEL and gains < 0.5:
-            now = chance_text(found.flat.now)
-            missed = f"flat: the next doubling gains under {self.worth:g} with probability {now}; {missed}"
-        elif float(gain_D.mean()) >= self.worth:
-            return Card("go-on", expected, keep)
-        return Card("stop-here", missed, keep)
+        above = gain > 0 and min(found.missed, self.surface.surface.layout.top - found.reward) >= self.worth
+        flat = not above and found.flat.now >= LEVEL and gains < 0.5
+        if flat or not (above or gain >= self.worth):
+            missed = f"{expected}; stopping now gives up {self.worth:g} or more with probability {chance_text(gains)}"
+            now = f"flat: the next doubling gains under {self.worth:g} with probability {chance_text(found.flat.now)}; "
+            return Card("stop-here", f"{now * flat}{missed}", keep)
+        other = self.live.other
+        if other is not None and other.reward - by.best >= self.worth:
+            return Card("stop-here", f"{expected}, below {other.run_id}, which reached {other.reward:.3f}", keep)
+        faster = "the run rises faster than its curve; " * above
+        return Card("go-on", f"{faster}{expected}{', or more' * above}", keep)
 
 
 def _caveats(furthest: float, evaluations: int, missed: float) -> list[Note]:

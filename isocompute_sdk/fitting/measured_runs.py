@@ -25,6 +25,7 @@ from isocompute_sdk.records.reward_metrics import (
     likely_range,
     no_rise,
     no_rise_note,
+    rose_by,
     two_scales,
 )
 from isocompute_sdk.records.runset import RunInfo, RunSeries, RunSet
@@ -209,20 +210,30 @@ def grouped(
     return group_runs(infos, pool, *start_rewards(series, bounds)) if series else group_runs(infos, pool)
 
 
-def flat_runs(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, Note]:
-    """That a run does not rise, by run id: all runs of its group together (`grouped`), or it alone."""
+def flat_runs(
+    runs: RunSet, metric: str, eval_set: str | None, fell: Mapping[str, float] | None = None
+) -> dict[str, Note]:
+    """That a run does not rise, by run id: all runs of its group together (`grouped`), or it alone.
+
+    Args:
+        runs: the evaluations.
+        metric: name of the metric.
+        eval_set: evaluation set; None for the only one.
+        fell: rollouts at which a run that fell was best, by run id: by then it may have risen.
+    """
     found: dict[str, Note] = {}
     series = {one.run_id: one for one in runs.series(metric, eval_set)}
     for group in grouped([run for run in runs.runs() if run.run_id in series], series):
         mine = {run.run_id: series[run.run_id] for run in group.runs}
-        if no_rise(one.value_T for one in mine.values()):
+        if len(mine) > 1 and no_rise(one.value_T for one in mine.values()):
             found |= dict.fromkeys(mine, no_rise_note(metric, len(mine)))
             continue
         first = min(mine.values(), key=lambda one: one.rollouts_T[0])
         for run, one in mine.items():
             # Of a run that was evaluated late only, the rise may lie before.
             began = first.value_T[:1] if one.rollouts_T[0] > first.rollouts_T[0] else one.value_T[:0]
-            if no_rise([np.concatenate([began, one.value_T])]):
+            before = int(np.count_nonzero(one.rollouts_T <= (fell or {}).get(run, -1.0)))
+            if no_rise([np.concatenate([began, one.value_T])]) and not rose_by(one.value_T, before):
                 found[run] = no_rise_note(metric, 1)
     return found
 

@@ -141,9 +141,13 @@ class RunSurface:
         if not (fell := self.run.fault is not None):
             curve, level_T = self, self.draws(at_T).mean(axis=0)
             level_T[-1], _ = self.level(float(at_T[-1]))
-            if len(at_T) > 1 and reward_T[seen_T][-1] < level_T[-1] - WILD * self.run.noise:
+            wild_T = reward_T[seen_T] < level_T - WILD * self.run.noise
+            if not wild_T.all():
                 # Nobody should keep a checkpoint on whose evaluation a curve does not count.
-                level_T[-1] = -np.inf
+                level_T[wild_T] = -np.inf
+            # Where the curve is above what was measured, that counts.
+            while (level := self.level(float(at_T[top := int(np.argmax(level_T))]))[0]) < level_T[top] - 1e-9:
+                level_T[top] = level
         at, run = float(at_T[np.argmax(level_T)]), self.run
         sizes = (run.group_size, run.problems_per_batch)
         reward, fitted = curve.level(at)
@@ -257,6 +261,8 @@ class LiveRun:
     """That it does not rise, or that the runs beside it and it together do not; None if it rises."""
     noise_scales: Mapping[str, float] = field(default_factory=dict[str, float])
     """Noise by run id where it is another than that of the sweep's metric: of runs whose avg@j stands in for avg@k."""
+    other: Reached | None = None
+    """The best of the other runs of its sweep, if it stands above this run and did not fall since."""
 
     @property
     def one(self) -> RunSeries:

@@ -23,6 +23,7 @@ from isocompute_sdk.records.reward_metrics import (
     is_training_reward,
     no_rise,
     no_rise_note,
+    rose_by,
     training_reward_note,
 )
 
@@ -88,8 +89,13 @@ def live_run(
     where = eval_set or next(iter(mine.filter(metric=metric).eval_sets), None)
     evaluated = not is_training_reward(metric) and where != TRAIN_SET
     found = [_weighed(each, one, rewards=evaluated) for each in findings(mine, metric, eval_set).get(name, ())]
-    flat = flat_runs(runs, metric, where).get(name)
-    if flat is not None and no_rise([one.value_T]):
+    peak = next((each.rollouts for each in found if each.code in FALLS and each.rollouts is not None), -1.0)
+    flat = flat_runs(runs, metric, where, {name: peak}).get(name)
+    if (
+        flat is not None
+        and no_rise([one.value_T])
+        and not rose_by(one.value_T, int(np.count_nonzero(one.rollouts_T <= peak)))
+    ):
         flat = no_rise_note(metric, 1)
     best_metric, best = best_beside(mine, metric, where).get(name, ("", None))
     return LiveRun(
@@ -132,7 +138,10 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
     evaluations = [np.stack((one.rollouts_T, one.value_T)) for one in series if one.run_id == live.one.run_id]
     known = any(np.array_equal(one, (live.one.rollouts_T, live.one.value_T)) for one in evaluations)
-    return replace(live, series=(live.one, *others), noise_scales=scales), fits.surface if known else None
+    best = fits.best_reached
+    other = None if best is None or best.fell or best.run_id in (None, live.one.run_id) else best
+    among = replace(live, series=(live.one, *others), noise_scales=scales, other=other)
+    return among, fits.surface if known else None
 
 
 def _weighed(finding: Finding, one: RunSeries, *, rewards: bool) -> Finding:

@@ -272,19 +272,14 @@ def replan(
     new_run, is_approved = _new_run(basis, budget, level) if factor <= FURTHEST else (None, False)
     live, known = in_sweep(live, fits)
     asked = float(np.clip(factor, 1.05, FURTHEST))
-    forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, rng=rng)
+    forecast = forecast_run(live, asked, bounds=fits.bounds, level=level, known=known, judged_at=asked, rng=rng)
     options = _options(
         basis, live, forecast, known, (problems, steps), level, np.random.default_rng(0 if rng is None else rng)
     )
     if new_run is not None and forecast.rises:
         options.append(new_run)
     followed = [one for one in options if one is not new_run or is_approved]
-    best, keep = fits.best_reached, forecast.card.keep
-    other = None if best is None or best.run_id in (None, series.run_id) else best
-    follow = _followed(forecast, followed, other, fits.tolerances.equal)
-    if other is not None and follow == "stop" and forecast.card.action == "go-on":
-        why = f"Going on is expected to end below {other.run_id}, which reached {other.reward:.3f}."
-        options = [replace(one, why=f"{why} {one.why}") if one.name == follow else one for one in options]
+    keep, follow = forecast.card.keep, _followed(forecast, followed, fits.tolerances.equal)
     on_disk = keep.path is not None
     folder = by_step(checkpoints).get(int(keep.step)) if on_disk and keep.step is not None else None
     sampled = next((info.rollouts_spent for info in runs.runs() if info.run_id == series.run_id), None)
@@ -304,7 +299,7 @@ def replan(
         salvageable=keep.rollouts if on_disk else 0.0,
         options=tuple(sorted(options, key=lambda one: -one.reward)),
         follow=follow,
-        best=other,
+        best=live.other,
         forecast=replace(forecast, notes=()),
         level=level,
         plan=_plan(basis, Candidate(series.group_size, problems, steps, "remaining"), budget),
@@ -367,7 +362,8 @@ def _options(
 
     others = len(forecast.borrowed)
     curve = f"The run's curve in the fit of {others + 1} runs" if others else "The run's own curve"
-    why = f"{curve}; probability that it falls by then {chance_text(forecast.falling_ahead)}."
+    falls = f"probability that it falls by then {chance_text(forecast.falling_ahead)}"
+    why = f"{curve}; {'it has fallen' if forecast.fell else falls}."
     longest = max(float(one.rollouts_T[-1]) for one in live.series)
     basis_on: Evidence = "seen-in-your-data" if reached + left <= longest else "beyond-your-data"
     far = forecast.ahead[-1]
@@ -464,10 +460,10 @@ def _terms(basis: Basis, live: LiveRun) -> tuple[Name, str, str, dict[str, Chang
     return "roll-back-terms-off", "back to the checkpoint with KL term and entropy bonus off", why, off
 
 
-def _followed(forecast: Forecast, options: Sequence[Option], other: Reached | None, worth: float) -> Name:
+def _followed(forecast: Forecast, options: Sequence[Option], worth: float) -> Name:
     """What the forecast's card says, by the remedy with the largest reward; a new run where that gains `worth` more.
 
-    Where the card says to stop, a remedy is followed that gains `worth`; no run is to go on that ends below another.
+    Where the card says to stop, a remedy is followed that gains `worth`.
     """
     named = {one.name: one for one in options}
     remedies = [one for one in options if one.changes]
@@ -479,8 +475,6 @@ def _followed(forecast: Forecast, options: Sequence[Option], other: Reached | No
             chosen = chosen if max(named["go-on"].reward, chosen.reward) - best.reward >= worth else best
         elif best.reward - chosen.reward >= worth:
             chosen = best
-    if chosen.name == "go-on" and other is not None and not other.fell and other.reward - chosen.reward >= worth:
-        chosen = named["stop"]
     new_run = named.get("new-run", chosen)
     return new_run.name if new_run.reward - chosen.reward >= worth else chosen.name
 

@@ -219,7 +219,7 @@ def approval_of(plan: Plan) -> Approval:
     gain = plan.gain
     if gain is None or gain.run_to_go_on is None or gain.further < plan.tolerances.equal:
         return found
-    further = f"; if {gain.run_to_go_on} has a checkpoint, going on with it instead is predicted to gain "
+    further = f"; if {gain.run_to_go_on} has a checkpoint, continuing it should gain "
     return replace(found, reason=f"{found.reason}{further}{gain.further:.3f} more")
 
 

@@ -249,8 +249,8 @@ MAX_VALUES = 100
 def no_rise(curves: Iterable[Array]) -> bool:
     """Whether rewards show no rise, all runs together.
 
-    Neither Kendall's trend of whole runs, nor that of their first halves, nor the step from the first value to the mean
-    of the others exceeds what noise does.
+    Neither Kendall's trend of whole runs, nor that of their first halves, nor the step from the first value to the
+    median of the others exceeds what noise does.
 
     Returns:
         False also where there are too few values to tell.
@@ -289,15 +289,22 @@ def _trend(curves: Sequence[Array]) -> tuple[float, float]:
     return (score / variance**0.5, most / variance**0.5) if variance else (0.0, 0.0)
 
 
-def _step(curves: Sequence[Array]) -> float:
-    """Step from the first value to the mean of the others, pooled, in standard errors."""
-    steps = [value_T[1:].mean() - value_T[0] for value_T in curves if len(value_T) > 2]
+def rose_by(value_T: Array, count: int) -> bool:
+    """Whether the first values of a run step up beyond the noise of all of it."""
+    return _step([value_T[:count]], [value_T]) >= MIN_Z
+
+
+def _step(curves: Sequence[Array], noisy: Sequence[Array] | None = None) -> float:
+    """Step from the first value to the median of the others, pooled, in standard errors; noise of `noisy`, if given."""
+    # A few values near 0, as of answers that were cut off, move a mean by more than a rise.
+    steps = [np.median(value_T[1:]) - value_T[0] for value_T in curves if len(value_T) > 2]
     # Successive differences: a rise hardly widens their median.
-    spreads = [np.abs(np.diff(value_T)) for value_T in curves if len(value_T) > 2]
+    spreads = [np.abs(np.diff(value_T)) for value_T in noisy or curves if len(value_T) > 2]
     if not steps:
         return 0.0
     noise = float(np.median(np.concatenate(spreads))) / (0.6745 * np.sqrt(2.0))
-    errors = noise * np.sqrt(sum(1.0 + 1.0 / len(spread) for spread in spreads))
+    # The variance of a median is pi / 2 times that of a mean.
+    errors = noise * np.sqrt(sum(1.0 + np.pi / 2.0 / (len(one) - 1) for one in curves if len(one) > 2))
     total = float(np.sum(steps))
     return total / errors if errors else np.inf * total if total else 0.0
 

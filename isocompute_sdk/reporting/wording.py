@@ -26,7 +26,7 @@ OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-gro
 """Codes of notes about fitted curves, which mean nothing where no run rises."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 """Laws in update steps, which only plans with a fixed M and B use."""
-GOING_ON = "whether a run should go on"
+GOING_ON = "whether to continue that run"
 """What the command of `going_on` answers."""
 PROBLEMS = "PROBLEMS.jsonl"
 """What stands for a file of problems in a command."""

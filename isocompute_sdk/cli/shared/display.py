@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from isocompute_sdk.cli.shared.output import terminal
-from isocompute_sdk.cli.shared.typed import filled
+from isocompute_sdk.cli.shared.typed import filled, with_words
 from isocompute_sdk.phrases import counted, or_unknown, short
 
 if TYPE_CHECKING:
@@ -262,6 +262,10 @@ def what_next(plan: Plan, typed: Typed, saved: Path | None = None) -> list[str]:
         typed: the command that made it.
         saved: file that the plan was saved to.
     """
+    return with_words(_what_next(plan, typed, saved))
+
+
+def _what_next(plan: Plan, typed: Typed, saved: Path | None) -> list[str]:
     from shlex import quote
 
     from isocompute_sdk.reporting.wording import instead, reward_test

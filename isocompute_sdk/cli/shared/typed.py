@@ -29,6 +29,8 @@ VALUES = {"--json": 0, "--verbose": 0, "-v": 0, "--prior": 0, "--bounds": 2}
 
 PLACE = re.compile(r"=(?:N|BP|R|U)\b|\b(?:HIGHEST|NUMBER|LOW HIGH)\b")
 """Where a person has to fill in a number."""
+WORD = re.compile(r"\b(?:NAME_OR_FOLDER|PROBLEMS\.jsonl|REWARD\.py|NEW_RUN|RUNS)(?=\s|$)")
+"""Where a person has to fill in a name."""
 
 
 def with_numbers(command: str, label: str = "next") -> str:
@@ -36,6 +38,12 @@ def with_numbers(command: str, label: str = "next") -> str:
     if not PLACE.search(command):
         return f"{label}: {command}"
     return f"with your numbers: {command}" if label == "try" else f"{label}, with your numbers: {command}"
+
+
+def with_words(lines: Sequence[str]) -> list[str]:
+    """Lines with commands, the first with a name to fill in followed by one that says so."""
+    first = next((at for at, line in enumerate(lines) if WORD.search(line)), None)
+    return [*lines] if first is None else [*lines[: first + 1], "(fill in the words in capitals)", *lines[first + 1 :]]
 
 
 @dataclass(frozen=True)

@@ -243,3 +243,14 @@ def test_runs_that_state_no_settings_are_used_by_the_forecast_that_launch_prints
     (line,) = (line for line in ok(isocompute(*command)).stdout.splitlines() if "not used" in line)
     option = shlex.split(line.rpartition(" add ")[2])
     assert "not used" not in ok(isocompute(*command, *option)).stdout
+
+
+def test_the_table_of_runs_marks_rewards_that_are_no_fitted_ones(repository: Path, isocompute: Command) -> None:
+    sweep = str(repository / "isocompute_sdk" / "laws" / "data" / "sweeps" / "trl-sort.csv")
+    found = json.loads(ok(isocompute("forecast", sweep, "--json")).stdout)["forecasts"]
+    rows = {
+        line.split()[-1]: line.split() for line in ok(isocompute("forecast", sweep, columns=400)).stdout.splitlines()
+    }
+    off = {one["run_id"] for one in found if one["missed"] and one["rises"] and not one["lost"]}
+    assert off
+    assert {one["run_id"] for one in found if any(word.endswith("*") for word in rows[one["run_id"]])} == off

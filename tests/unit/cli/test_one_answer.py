@@ -130,7 +130,7 @@ def test_what_to_do_with_the_rest_follows_the_forecast_of_the_run(isocompute: Co
     assert len(found) > 1
     for forecast in found.values():
         run, spent = forecast["run_id"], forecast["evaluated"][-1]
-        rest = ("--run", run, "--remaining", str(round(3 * spent)), "--json")
+        rest = ("--run", run, "--remaining", str(round(spent)), "--json")
         advice = json.loads(ok(isocompute("forecast", "runs.csv", *rest)).stdout)
         assert advice["forecast"]["card"]["action"] == forecast["card"]["action"]
         assert advice["checkpoint"] == forecast["card"]["keep"]

@@ -15,7 +15,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk.cli.shared.display import print_notes, what_next
-from isocompute_sdk.cli.shared.typed import Typed, filled
+from isocompute_sdk.cli.shared.typed import Typed, filled, with_words
 from isocompute_sdk.laws import measured_easy
 from tests.processes import ok
 from tests.unit.sweeps import recorded
@@ -297,3 +297,24 @@ def test_brackets_in_names_are_shown_as_they_are(isocompute: Command, tmp_path: 
     assert "accuracy[/easy]" in done.stdout
     planned = ok(isocompute("plan", "--fits", "[bold].json", "--budget", "2M", "-o", "[red]plan.json"))
     assert "wrote [red]plan.json" in planned.stdout
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_fit_leads_to_a_plan_of_twice_the_largest_run(isocompute: Command, runs_csv: Path, *, saved: bool) -> None:
+    output = ["--output", "fits.json"] if saved else []
+    shown = ok(isocompute("fit", runs_csv.name, "--metric", "avg@4", *output, columns=1000)).stdout
+    (command,) = (line.removeprefix("next: ") for line in shown.splitlines() if line.startswith("next: "))
+    plan = json.loads(ok(isocompute(*shlex.split(command)[1:], "--json")).stdout)
+    largest = pl.read_csv(runs_csv)["rollouts"].max()
+    assert isinstance(largest, int | float)
+    assert plan["budget"]["rollouts"] == pytest.approx(2 * largest, rel=0.05)
+    one = pl.read_csv(runs_csv).filter(pl.col("group_size") == pl.col("group_size").max())
+    one.write_csv(runs_csv.with_name("one.csv"))
+    assert "next: " not in ok(isocompute("fit", "one.csv")).stdout
+
+
+def test_words_to_fill_in_are_said_to_be_so_once() -> None:
+    said = with_words(["next: isocompute problems PROBLEMS.jsonl --label m --reward REWARD.py", "then: NEW_RUN"])
+    assert len(said) == 3
+    assert "capitals" in said[1]
+    assert with_words(["next: isocompute allocate RUNS.csv"]) == ["next: isocompute allocate RUNS.csv"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,10 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Forecast, RunSet
+from isocompute_sdk.fitting.forecast import forecast_run
+from isocompute_sdk.fitting.run_surface import Trouble
 from isocompute_sdk.health.findings import FALLS
+from isocompute_sdk.health.live_run import live_run
 from isocompute_sdk.phrases import chance_text, short
 from isocompute_sdk.records.reward_metrics import no_rise_note
 from tests.unit.sweeps import recorded
@@ -46,7 +50,7 @@ def test_a_saturated_run_is_flat_and_stops() -> None:
     assert found.falling < found.falling_ahead < 0.3
     assert chance_text(found.falling_ahead) in found.summary()
     # What going on is expected to reach stands beside the advice, and in the row of that multiple.
-    assert f" {found.ahead[-1].best:.3f};" in found.card.reason
+    assert f" {found.at(2).best:.3f};" in found.card.reason
     assert abs(found.at(2).reward - 0.70) < 0.012
     assert found.at(2).low <= 0.70 <= found.at(2).high
 
@@ -159,6 +163,9 @@ def test_the_picture_spans_run_and_forecast_and_other_multiples_are_refused() ->
 
 def test_rising_runs_go_on_and_reach_what_their_curves_say() -> None:
     steps, held = STEPS[STEPS <= 400], list[bool]()
+    runs = run_of(noisy(saturating(steps)), steps).concat(run_of(noisy(saturating(STEPS) - 0.1), STEPS, "other"))
+    # As much again is 102,400 rollouts.
+    assert "--run live --remaining 100k " in iso.forecast(runs, "live").summary()
     for seed in range(5):
         found = iso.forecast(run_of(noisy(saturating(steps), seed=seed), steps))
         assert found.card.action == "go-on"
@@ -225,6 +232,14 @@ def test_a_run_that_rose_and_lost_it_all_stops_with_what_was_measured() -> None:
     assert rest.follow == "stop"
     assert rest.option("stop").reward == pytest.approx(0.02)
     assert rest.option("go-on").reward < 0.1
+
+
+def test_a_run_that_collapsed_and_came_back_is_not_said_never_to_rise() -> None:
+    reward = np.array([0.504, 0.711, 0.747, 0.797, 0.0, 0.0, 0.003, 0.002, 0.002, 0.474, 0.689, 0.741, 0.771])
+    found = iso.forecast(run_of(reward, np.arange(13) * 100.0))
+    assert "collapsed-run" in {note.code for note in found.notes}
+    assert found.rises
+    assert found.card.action == "change-something"
 
 
 def test_a_fit_notes_a_fall_once_by_the_worse_of_its_findings_and_does_not_count_it_as_misfit() -> None:
@@ -410,6 +425,24 @@ def test_what_is_ahead_starts_from_what_was_measured_where_the_curve_misses_it(r
     assert stop.reward == pytest.approx(level)
 
 
+def test_one_low_evaluation_near_the_end_is_not_the_best_checkpoint() -> None:
+    steps = np.arange(0, 1201, 100.0)
+
+    def curve(sd: float, seed: int) -> np.ndarray:
+        return noisy(0.5 + 0.27 * (1 - np.exp(-steps / 100)), sd, seed)
+
+    reward = curve(0.03, 21)
+    reward[-2] = 0.17
+    runs = run_of(reward, steps)
+    for seed in range(1, 9):
+        runs = runs.concat(run_of(curve(0.005, seed), steps, f"other-{seed}"))
+    found = iso.forecast(runs, "live")
+    keep = found.card.keep
+    assert keep.reward is not None
+    assert keep.reward > 0.7
+    assert reward[steps == keep.step] > 0.7
+
+
 def test_a_peak_without_a_checkpoint_is_not_what_going_on_reaches() -> None:
     fall = np.where(STEPS > 600, (STEPS - 600) / 400 * 0.12, 0.0)
     runs = run_of(noisy(saturating(STEPS, 150.0) - fall, 0.006), STEPS)
@@ -433,3 +466,9 @@ def test_no_probability_of_a_fall_stands_beside_one_that_was_measured() -> None:
     assert found.card.action == "stop-here"
     assert "has been falling" in found.summary()
     assert "that a fall has begun" not in found.summary()
+    # Nor where the curve of the sweep does not show it.
+    live = live_run(run_of(noisy(saturating(STEPS[:21])), STEPS[:21]))
+    assert forecast_run(live).falling < 0.1
+    seen = forecast_run(replace(live, troubles=(Trouble("decayed-run", "falling", live.one.rollouts_T[15]),)))
+    assert seen.falling == seen.falling_ahead == 1
+    assert "that a fall has begun" not in seen.summary()

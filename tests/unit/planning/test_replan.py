@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import RunSet
 from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, find_checkpoints
 from isocompute_sdk.planning import Planner, Replan
+from tests.unit.sweeps import recorded
 
 STEPS = np.arange(0, 1001, 20.0)
 BATCH = 16 * 32
@@ -210,8 +212,26 @@ def test_a_run_that_would_end_below_another_does_not_go_on() -> None:
     assert found.best.run_id == "other"
     assert found.option("go-on").reward < found.best.reward
     assert found.follow == "stop"
-    assert "other" in found.option("stop").why
+    assert found.forecast.card.action == "stop-here"
+    assert "other" in found.forecast.card.reason
     assert fits.replan(runs, "300k", run_id="other").best is None
+
+
+@pytest.mark.parametrize(("sweep", "share"), [("add32-easy", 1.0), ("rev31-hard", 1.0), ("qwen2.5-7b-easy-d500", 0.7)])
+def test_the_forecast_and_the_arrow_of_as_much_again_agree_and_going_on_gains_over_the_best_so_far(
+    sweep: str, share: float
+) -> None:
+    runs = recorded(sweep)
+    runs = runs.filter(pl.col("rollouts") <= share * runs.to_polars()["rollouts"].max())
+    fits = iso.fit(runs, draws=60)
+    assert isinstance(fits, iso.Fits)
+    for run in runs.run_ids:
+        found = iso.forecast(fits, run)
+        follow = Planner(fits).replan(runs, found.rollouts, run_id=run).follow
+        assert (found.card.action, follow) not in {("go-on", "stop"), ("stop-here", "go-on")}
+        assert found.card.keep.reward is not None
+        if found.card.action == "go-on":
+            assert round(found.at(2).best, 3) > round(found.card.keep.reward, 3)
 
 
 @pytest.mark.parametrize("kept", [(), (300, 400, 500)])
