@@ -24,6 +24,7 @@ from isocompute_sdk.ingest.tables import RawTable, damaged
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.clock import seconds_in
 from isocompute_sdk.records.columns import (
+    BATCH,
     BY_NAME,
     CLOCKS,
     N_AND_BP,
@@ -229,7 +230,7 @@ def beyond_asking(log: RunLog) -> bool:
     """Whether asking for n and B_p would mend nothing, as of a table that says them, or has two rewards at one step."""
     steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
     counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
-    sized = "group_size" in log.said and (counted or "problems_per_batch" in log.said)
+    sized = "group_size" in log.said and (counted or bool({"problems_per_batch", BATCH.name} & log.said.keys()))
     return sized or repeated_reward(log) is not None
 
 
@@ -314,7 +315,7 @@ def _of_run(
     refuse_clock(np.nanmax(at, initial=0.0), steps[0])
     said = _said(path, name, frame, names)
     # A lone `reward` is a measurement; beside `metric` it holds the values of all of them.
-    others = [column for column in (*PER_RUN, *_NO_METRICS) if column != "value" or "metric" in names]
+    others = [column for column in (*PER_RUN, BATCH.name, *_NO_METRICS) if column != "value" or "metric" in names]
     apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[column] for column in others if column in names)}
     series: dict[str, tuple[Rows, ScalarSeries]] = {}
     if "metric" in names and "value" in names:
@@ -349,7 +350,7 @@ def _of_run(
 def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Any]:
     """What columns say of the run, one value each; those that change, such as a learning rate, are skipped."""
     said: dict[str, Any] = {}
-    for column in PER_RUN:
+    for column in (*PER_RUN, BATCH.name):
         if column in names:
             cells = blank_to_null(frame[names[column]]).drop_nulls()
             if cells.n_unique() == 1:
