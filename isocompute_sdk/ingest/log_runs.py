@@ -46,7 +46,7 @@ from isocompute_sdk.records.columns import (
     typed,
     unstated,
 )
-from isocompute_sdk.records.reward_metrics import OTHER, is_training_reward, rank
+from isocompute_sdk.records.reward_metrics import OTHER, is_set, is_training_reward, rank
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.suggested import size_in_name
 from isocompute_sdk.records.table import sizes_note
@@ -370,6 +370,10 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
     open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
     open_ = [tag for tag in open_ if not ((trained or own) and is_training_reward(tag))]
     places = {tag: place for tag in open_ if (place := rank(tag, VALIDATION)) is not None}
+    # What names do not say, and never changes, is no reward.
+    unsaid = [tag for tag, place in places.items() if place == OTHER]
+    never = {tag for tag in unsaid if is_set([], to_series(tag, log.series(tag).value_T))}
+    open_, places = [tag for tag in open_ if tag not in never], {t: p for t, p in places.items() if t not in never}
     table = is_table(log)
     if table:
         likely = sorted((tag for tag, place in places.items() if place < OTHER), key=lambda tag: places[tag])
@@ -378,8 +382,8 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
     if (trained or own) and not likely:
         # The training reward is no evaluation: what reads it says so, and there is nothing to ask.
         return
-    if table and (len(likely) == 1 or not places):
-        metrics |= {tag: tag for tag in likely}
+    if table and (len(likely) == 1 or len(places) < 2):
+        metrics |= {tag: tag for tag in likely or places}
         return
     open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
     series = {tag: log.series(tag) for tag in (likely or open_)[:12]}

@@ -336,6 +336,11 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         rows = _long(frame, named, extra, options)
         left += extra
     else:
+        if options.lenient:
+            # What names do not say, and never changes, is no metric.
+            unsaid = [name for name in extra if name != options.metric and rank(name, DEFAULT_EVAL_SET) == OTHER]
+            left += [name for name in unsaid if misspelt(name) is None and is_set([frame["run_id"]], extra[name])]
+            extra = {name: series for name, series in extra.items() if name not in left}
         metrics, told = _metric_columns(frame, named, extra, options)
         if any(rank(name, DEFAULT_EVAL_SET) is None for name in metrics):
             # Rewards with a value for every update, beside a trainer's quantities, whose names do not say where.
@@ -423,6 +428,23 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
     require(value, named.source, "Drop the rows of evaluations that were not measured.")
     _check_named_metric(options, metric.unique(maintain_order=True).to_list())
     return frame.with_columns(metric, value)
+
+
+def is_set(settings: Sequence[pl.Series], cells: pl.Series) -> bool:
+    """Whether a column is one whole number above 1 in every row of each run, as settings are and measurements are not.
+
+    Args:
+        settings: columns that tell the runs apart.
+        cells: the column.
+    """
+    import polars as pl
+
+    numbers = numbers_in(cells).alias("set")
+    if numbers.null_count() or not ((numbers > 1) & (numbers % 1 == 0)).all():
+        return False
+    rows = pl.DataFrame([*(one.alias(str(i)) for i, one in enumerate(settings)), numbers])
+    runs = rows.drop("set").n_unique() if settings else 1
+    return rows.n_unique() == runs and rows.height >= MIN_TO_JUDGE * runs
 
 
 def _is_setting(frame: pl.DataFrame, series: pl.Series) -> bool:

@@ -38,7 +38,7 @@ from isocompute_sdk.records.columns import (
     wrong_column,
 )
 from isocompute_sdk.records.reward_metrics import headline, measured_in, to_rows
-from isocompute_sdk.records.suggested import refuse_without, tells_apart
+from isocompute_sdk.records.suggested import batch_of_runs, refuse_without, tells_apart
 
 if TYPE_CHECKING:
     import polars as pl
@@ -462,8 +462,12 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         refuse_clock(cast("float | None", given["step"].max()), named.source.written.get("step", "step"))
     unsized = sizes_unknown(given)
     unknown = [*unsized, *(["rollouts"] if {"step", "rollouts"}.isdisjoint(given) else [])]
-    if "rollouts" in unknown or (unsized and not options.without_sizes):
-        refuse_without(unknown, named, sized=not options.without_sizes)
+    sized = not options.without_sizes
+    # A table that counts its rollouts can be read without B_p, which may lie there under another name.
+    counted = "rollouts" in given and {"problems_per_batch", schema.BATCH.name}.isdisjoint(given)
+    batch = batch_of_runs(named) if options.lenient and sized and counted else None
+    if "rollouts" in unknown or (unsized and sized) or batch is not None:
+        refuse_without(unknown, named, batch, sized=sized)
     for name in unsized:
         given[name] = pl.Series(name, [1], dtype=pl.Int64).new_from_index(0, named.height)
         if name == "group_size" and "run_id" not in given:

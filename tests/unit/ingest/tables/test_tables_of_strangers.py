@@ -71,6 +71,34 @@ def test_numbers_of_no_known_name_are_left_out_unless_they_may_tell_runs_apart(t
         read(slip, left_out={})
 
 
+@pytest.mark.parametrize("name", ["bs", "prompts", "batch_size"])
+@pytest.mark.parametrize("count", ["step", "rollouts"])
+@pytest.mark.parametrize("n", ["n", "G"])
+def test_a_batch_is_asked_about_whatever_the_table_counts(tmp_path: Path, name: str, count: str, n: str) -> None:
+    rows = [(size, 64, step * (1 if count == "step" else size * 64), reward(step)) for size in (4, 8) for step in STEPS]
+    table = write(tmp_path / "t.csv", f"{n},{name},{count},quality", rows)
+    found = diagnose(table)
+    assert found.verdict == "question"
+    assert f"--rename {name}=problems_per_batch" in found.next
+    renamed = {name: "problems_per_batch", "G": "group_size"}
+    runs = read(table, rename={theirs: ours for theirs, ours in renamed.items() if theirs in (n, name)})
+    assert {(run.problems_per_batch, run.rollouts) for run in runs.runs()} == {(64, 70 * 4 * 64), (64, 70 * 8 * 64)}
+    if (n, count) == ("n", "rollouts"):
+        with pytest.raises(RecordError, match="ignore"):
+            read(table)
+        assert read(table, ignore=[name]).metrics == ("quality",)
+
+
+@pytest.mark.parametrize("known", [{}, {"problems_per_batch": 32}])
+def test_a_number_that_never_changes_is_no_metric(tmp_path: Path, known: dict[str, int]) -> None:
+    rows = [(n, 16, step, reward(step, n), n // 2) for n in (4, 8) for step in STEPS]
+    table = write(tmp_path / "t.csv", "n,width,step,quality,heads", rows)
+    assert "reward" not in (diagnose(table, set=known).question or "")
+    runs = read(table, set={"problems_per_batch": 32})
+    assert (runs.metrics, [note.data["columns"] for note in runs.notes]) == (("quality",), [["width", "heads"]])
+    assert "width" in read(table, set={"problems_per_batch": 32}, metric="width").metrics
+
+
 def test_a_reward_of_the_training_set_is_no_evaluation(tmp_path: Path) -> None:
     rows = [("a", 8, 32, step, "train", "reward", reward(step)) for step in STEPS]
     runs = read(write(tmp_path / "t.csv", "run,n,bp,update_step,set,metric,reward", rows))
