@@ -68,6 +68,7 @@ _ADVICE = {
     "evaluation-samples-unknown": "add --set eval_samples=K",
     "column-assumed": "follow the message if this is wrong",
     "columns-left-out": "if one matters, --rename THEIRS=OURS",
+    "steps-go-back": "correct the table, unless its steps are right",
     "sources-disagree": "leave out --set, or correct the file",
     "clock-not-read": "write its times in one of these ways",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ from isocompute_sdk.records.columns import (
     typed,
 )
 from isocompute_sdk.records.reward_metrics import is_text, left_out, rank, refuse_slip
+from isocompute_sdk.records.table import goes_back_at, going_back_note
 
 if TYPE_CHECKING:
     import polars as pl
@@ -340,8 +342,11 @@ def _of_run(
         totals = _floats(frame[names["rollouts"]])
         there = ~np.isnan(totals) & ~np.isnan(at)
         counted = one_per_step([scalar_series(at[there], totals[there])]) if there.any() else None
-    settings = ((path, _settings(frame)),)
-    log = recognised(RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted, settings=settings))
+    settings, notes = ((path, _settings(frame)),), table.notes
+    going_back = ((one.step_T, at) for _, one in series.values() if (at := goes_back_at(one.step_T)) is not None)
+    for step_T, at in islice(going_back, 1 if len(attempts) == 1 else 0):
+        notes = (*notes, going_back_note(name, step_T[at - 1], step_T[at], path))
+    log = recognised(RunLog(name, path, "table", attempts, notes, said, steps[0], counted, settings=settings))
     # A framework that logs the rollouts of each update says whether step 0 is one.
     by_update = counted is None and log.framework is not None and log.framework.rollouts_tag in log.tags
     return counted_from_one(log) if by_update else log

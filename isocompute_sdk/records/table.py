@@ -7,12 +7,14 @@ rows, refuse repeats. All work on whole columns; single rows are looked at only 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
@@ -21,6 +23,7 @@ from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.clock import by_clock, goes_back, seconds_in
 from isocompute_sdk.records.columns import (
     CONTEXT_FIELDS,
+    MIN_TO_JUDGE,
     N_AND_BP,
     PER_RUN,
     ArgumentSource,
@@ -81,10 +84,56 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
         rows = rows.with_columns(pl.when(known).then(pl.format("avg@{}", k)).otherwise("metric").alias("metric"))
     if options.lenient and options.on_duplicate == "error":
         rows = _without_repeats(rows, options.metric)
+    notes += tuple(_going_back(rows, named.source))
     settled = settle(rows, options.on_duplicate, named.source, named)
     if "run_id" not in named.known:
         _refuse_restarts(frame, named)
     return settled, (*named.notes, *notes, *left_out)
+
+
+def _going_back(rows: pl.DataFrame, source: Source) -> Iterator[Note]:
+    """A warning for each run whose steps go back in the order of the table, see `goes_back_at`."""
+    import polars as pl
+
+    fell = rows.filter((_place().diff() < 0).over(KEY) & pl.col("rollouts_spent").is_null())
+    of_runs = rows.with_columns(_place()).join(fell, on=KEY, how="semi")
+    parts = of_runs.unique([*KEY, _PLACE], keep="last", maintain_order=True).partition_by(KEY, maintain_order=True)
+    told = set[str]()
+    for part in parts:
+        run, at, place_T = part["run_id"][0], goes_back_at(part[_PLACE].to_numpy()), part[_PLACE]
+        if at is not None and run not in told:
+            told.add(run)
+            yield going_back_note(run, place_T[at - 1], place_T[at], source.locate(part[ROW][at]))
+
+
+def goes_back_at(step_T: NDArray[Any]) -> int | None:
+    """Where steps in the order of a table jump back and rise again between those before, as after a restart from 0.
+
+    None of rows in no order, or in parts that follow each other.
+    """
+    falls = np.flatnonzero(np.diff(step_T) < 0) + 1
+    if MIN_TO_JUDGE * (len(falls) + 1) > len(step_T):
+        return None
+    for at, (one, other) in zip(falls.tolist(), pairwise(np.split(step_T, falls)), strict=True):
+        between = (np.count_nonzero((a[0] < b) & (b < a[-1])) for a, b in ((one, other), (other, one)))
+        if min(between) >= MIN_TO_JUDGE:
+            return at
+    return None
+
+
+def going_back_note(run: str, before: float, step: float, place: object) -> Note:
+    """That the steps of a run go back, at a place in words."""
+    message = (
+        f"run {run!r}: {place}: steps go back from {before:.10g} to {step:.10g} and rise again; all rows are read as "
+        "one start of the run."
+    )
+    return Note("steps-go-back", "warning", f"{message} {GOING_BACK}", {"run_id": run, "before": before, "step": step})
+
+
+GOING_BACK = (
+    "If a resumed run counted from 0 again, give rollouts (C) that keep counting in place of steps, or give each part "
+    "its own run_id. If these checkpoints were evaluated later, leave it as it is."
+)
 
 
 def _without_repeats(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
@@ -555,7 +604,8 @@ def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source, 
         'on_duplicate="last".',
         options=() if found is None else (option,),
     ).in_shell(
-        "Give different runs their own run_id or seed; if the later row replaces the earlier one, remove the earlier."
+        "Give different runs their own run_id or seed. If the later row replaces the earlier one, as after a resume, "
+        'remove the earlier; in Python, iso.read(PATH, on_duplicate="last") keeps the later.'
         if found is None
         else f"If column {found[0]!r} tells the runs apart, add {option}."
     )

@@ -99,6 +99,47 @@ def test_a_number_that_never_changes_is_no_metric(tmp_path: Path, known: dict[st
     assert "width" in read(table, set={"problems_per_batch": 32}, metric="width").metrics
 
 
+RESUMED = (*range(0, 80, 10), *range(5, 85, 10))
+"""Steps of a run whose second part counts from 0 again, between those of the first."""
+
+
+@pytest.mark.parametrize("header", ["run,n,bp,step,avg@4", "Name,n,bp,train/global_step,train/kl,eval/reward"])
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        (RESUMED, True),
+        (sorted(RESUMED), False),
+        (sorted(RESUMED, reverse=True), False),
+        (sorted(RESUMED, key=lambda step: step * 37 % 101), False),
+        # By a reward that peaks, with the base model last, and in two parts in the wrong order.
+        (sorted(RESUMED, key=lambda step: -abs(step - 40)), False),
+        ((*range(10, 80, 10), 0), False),
+        ((*range(40, 80, 5), *range(0, 40, 5)), False),
+    ],
+)
+def test_steps_that_count_from_zero_again_are_told(
+    tmp_path: Path, header: str, steps: Sequence[int], told: bool
+) -> None:
+    more = [0.1] if "kl" in header else []
+    rows = [("a", 8, 32, step, *more, reward(step)) for step in sorted(steps)]
+    rows += [("b", 8, 32, step, *more, reward(i)) for i, step in enumerate(steps)]
+    runs = read(write(tmp_path / "t.csv", header, rows))
+    notes = [note.data for note in runs.notes if note.code == "steps-go-back"]
+    assert notes == ([{"run_id": "b", "before": 70, "step": 5}] if told else [])
+
+
+def test_a_resume_that_repeats_steps_and_replaces_them_is_no_step_back(tmp_path: Path) -> None:
+    rows = [
+        ("a", 8, 32, step, reward(step) + i / 1e3) for i, step in enumerate((*range(0, 80, 10), *range(40, 120, 10)))
+    ]
+    table = write(tmp_path / "t.csv", "run,n,bp,step,avg@4", rows)
+    with pytest.raises(RecordError, match="on_duplicate") as refused:
+        read(table)
+    assert "on_duplicate" in str(refused.value.shell_hint)
+    runs = read(table, on_duplicate="last")
+    assert (len(runs), runs.notes) == (12, ())
+
+
 def test_a_reward_of_the_training_set_is_no_evaluation(tmp_path: Path) -> None:
     rows = [("a", 8, 32, step, "train", "reward", reward(step)) for step in STEPS]
     runs = read(write(tmp_path / "t.csv", "run,n,bp,update_step,set,metric,reward", rows))
