@@ -203,7 +203,9 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     if found.unread:
         remarks.append(f"not read: {found.not_looked_at()}. Name them to try.")
     if found.rowless:
-        remarks.append(f"not read: {found.rowless} .json without rows (one per evaluation)")
+        remarks.append(
+            f"not read: {found.rowless} .json without rows (one per evaluation) or an n (such as num_generations)"
+        )
     verdict, question, next_ = _next(found, mapping, findings, rewards, paths)
     return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks))
 
