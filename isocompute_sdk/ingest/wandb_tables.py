@@ -44,6 +44,7 @@ from isocompute_sdk.records.columns import (
     typed,
 )
 from isocompute_sdk.records.reward_metrics import is_text, left_out, rank, refuse_slip
+from isocompute_sdk.records.suggested import changes_within
 from isocompute_sdk.records.table import goes_back_at, going_back_note
 
 if TYPE_CHECKING:
@@ -361,9 +362,12 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
             if cells.n_unique() == 1:
                 said[column] = typed(cells[:1], BY_NAME[column], Source(lambda _: f"{path}: run {name!r}", names))[0]
             elif len(cells) and column in N_AND_BP:
-                raise RecordError(
+                raise changes_within(
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
                     "Give the parts different run_ids, and rollouts (C) in place of steps, which keep counting.",
+                    {one: frame[one] for one in frame.columns if canonical(one) is None},
+                    frame[names[column]],
+                    names.get("run_id"),
                 )
     return said
 

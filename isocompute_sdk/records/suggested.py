@@ -14,7 +14,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.columns import MIN_TO_JUDGE, N_AND_BP, Named, numbers_in
-from isocompute_sdk.records.reward_metrics import is_set, no_metric
+from isocompute_sdk.records.reward_metrics import is_set, is_text, no_metric
 
 if TYPE_CHECKING:
     import polars as pl
@@ -117,6 +117,34 @@ def tells_apart(known: Mapping[str, pl.Series], others: Mapping[str, pl.Series])
         if runs == cells.n_unique() or numbered[name]:
             return name, "run_id" if runs == cells.n_unique() else "seed"
     return None
+
+
+def changes_within(
+    message: str, hint: str, others: Mapping[str, pl.Series], changed: pl.Series, own: str | None
+) -> RecordError:
+    """The error about a run with two values of a setting: several runs of one name, if a column of text tells so.
+
+    Args:
+        message: what changes.
+        hint: what to do if there is no such column.
+        others: columns without a known meaning in the rows of the run, as the user called them.
+        changed: the setting in these rows.
+        own: the column with the name of the run.
+    """
+    import polars as pl
+
+    for name, cells in others.items():
+        parts = pl.DataFrame([cells.alias("part"), changed.alias("of")]).n_unique()
+        if name == own or not is_text(cells) or cells.null_count() or MIN_TO_JUDGE * parts > len(cells):
+            continue
+        if cells.n_unique() == parts:
+            renamed = f"--rename {quote(f'{name}=run_id')}"
+            beside = [] if own is None or schema.canonical(own) is None else [own]
+            words = (renamed, *(f"--ignore {quote(one)}" for one in beside))
+            in_python = f"rename={{{name!r}: 'run_id'}}{f', ignore={beside!r}' if beside else ''}"
+            error = RecordError(message, f"If column {name!r} names the runs, pass {in_python}.", words)
+            return error.in_shell(f"If column {name!r} names the runs, add {' '.join(words)}.")
+    return RecordError(message, hint)
 
 
 _NUMBERED = re.compile(r"(^|_)(id|job|run|trial|seed|rep|repeat|replicate|number)(_|$)")

@@ -41,7 +41,7 @@ from isocompute_sdk.records.columns import (
     wrong_column,
 )
 from isocompute_sdk.records.reward_metrics import headline, measured_in, to_rows
-from isocompute_sdk.records.suggested import batch_of_runs, refuse_without, tells_apart
+from isocompute_sdk.records.suggested import batch_of_runs, changes_within, refuse_without, tells_apart
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,7 +69,7 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
 
     schema.check_fields([options.on_duplicate], get_args(OnDuplicate), "on_duplicate")
     named = name_columns(table, options, source or Source())
-    frame = name_runs(typed_frame(named, options), named.source, options.run_prefix)
+    frame = name_runs(typed_frame(named, options), named, options.run_prefix)
     notes: tuple[Note, ...] = ()
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
@@ -168,7 +168,7 @@ _SCHEDULE = 3
 """Different learning rates of one run from which they are a schedule."""
 
 
-def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataFrame:
+def name_runs(frame: pl.DataFrame, named: Named, prefix: str = "") -> pl.DataFrame:
     """Give every row its run_id, and every run one value in each column that belongs to the run.
 
     Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
@@ -180,18 +180,22 @@ def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataF
     """
     import polars as pl
 
+    source = named.source
     if frame["run_id"].null_count() == frame.height:
         require(frame["group_size"], source, "Give the group size in every row, or in one row of every run_id.")
         frame = _peak_rate(frame.with_columns(pl.col("seed").fill_null(0)), [*N_AND_BP, "seed"])
         return frame.with_columns(_default_ids(frame, prefix))
     require(frame["run_id"], source, "Give a run_id in every row, or in none.")
-    frame = fill_runs(_peak_rate(frame, ["run_id"]), source)
+    others = {source.written[name]: cells for name, cells in named.others.items()}
+    frame = fill_runs(_peak_rate(frame, ["run_id"]), source, others)
     require(frame["group_size"], source, "Give the run its group size in at least one row.")
     return frame
 
 
-def fill_runs(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
+def fill_runs(frame: pl.DataFrame, source: Source, others: Mapping[str, pl.Series] | None = None) -> pl.DataFrame:
     """Fill empty cells of a run's configuration from its other rows.
+
+    `others`: columns of the table that have no known meaning, which may tell runs of one name apart.
 
     Raises:
         RecordError: a run has two values in a column of `PER_RUN`.
@@ -203,7 +207,7 @@ def fill_runs(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
         # A run that went on with other GPUs is one run, of which no number of GPUs gives the speed.
         one = (pl.col("gpus").min() == pl.col("gpus").max()).over("run_id")
         frame = frame.with_columns(pl.when(one).then("gpus"))
-    _refuse_changes(frame, uneven, source)
+    _refuse_changes(frame, uneven, source, others or {})
     gaps = [name for name in uneven if frame[name].null_count()]
     return frame.with_columns(pl.col(name).max().over("run_id") for name in gaps)
 
@@ -284,7 +288,7 @@ def _default_ids(frame: pl.DataFrame, prefix: str) -> pl.Series:
     return named.select(pl.concat_str(pl.lit(prefix), joined).alias("run_id")).to_series()
 
 
-def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -> None:
+def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source, others: Mapping[str, pl.Series]) -> None:
     """Raise on a run with two values in one of `names`, naming both rows."""
     import polars as pl
 
@@ -297,11 +301,15 @@ def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -
         rows = frame.with_row_index("_at").filter(pl.col("run_id") == run_id, column.is_not_null())
         first = rows.row(0, named=True)
         other = rows.filter(column != first[name]).row(0, named=True)
-        raise RecordError(
+        here = frame["run_id"] == run_id
+        raise changes_within(
             f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
             f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
             "Give the two parts different run_ids: they are different runs. If n or B_p changed mid-run, give "
             "rollouts (C), which stay right across the change, in place of steps.",
+            {theirs: cells.filter(here) for theirs, cells in others.items()},
+            frame[name].filter(here),
+            source.written.get("run_id"),
         )
 
 

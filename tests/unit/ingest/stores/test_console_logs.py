@@ -85,7 +85,7 @@ def test_rows_without_bars_need_their_interval(tmp_path: Path) -> None:
     console.write_text(trainer_console(range(5, 31, 5), 30, bars=False))
     with pytest.raises(RecordError, match="logging_steps") as refused:
         RunSet.read(console, group_size=4, problems_per_batch=2)
-    assert "num_generations" in refused.value.hint
+    assert "num_generations" in str(refused.value.hint)
     least = {"num_generations": 4, "logging_steps": 5}
     for arguments, given in ((ARGUMENTS | least, {}), (least, {"problems_per_batch": 2, "updates_per_batch": 1})):
         (tmp_path / "args.json").write_text(json.dumps(arguments))

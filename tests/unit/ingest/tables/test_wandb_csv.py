@@ -8,7 +8,7 @@ import pytest
 
 from isocompute_sdk import fit
 from isocompute_sdk.errors import FitError, RecordError
-from isocompute_sdk.ingest import propose, read_mapped
+from isocompute_sdk.ingest import diagnose, propose, read_mapped
 from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.timing.measuring import measure
@@ -261,6 +261,19 @@ def test_a_history_may_say_the_rollouts_of_a_batch(tmp_path: Path, batch: str):
     assert batch not in runs.metrics
     with pytest.raises(RecordError, match="cannot make the 128 rollouts"):
         read(path, problems_per_batch=64)
+
+
+@pytest.mark.parametrize("measure", ["train/completions/mean_length", "other"])
+@pytest.mark.parametrize("name", ["Name", "run"])
+def test_runs_of_one_name_are_told_apart_by_a_column_of_ids(tmp_path: Path, name: str, measure: str):
+    names = f"{name},notes,ID,train/global_step,{measure},eval/reward,n,bp"
+    rows = [f"grpo,try {step},id{n},{step},0.1,0.{step},{n},16" for n in (4, 8) for step in (10, 20, 30)]
+    path = write(tmp_path, "\n".join([names, *rows, ""]), "history.csv")
+    found = diagnose(path)
+    assert found.verdict == "question"
+    assert "ID=run_id" in found.next
+    runs = read(path, rename={"ID": "run_id"}, ignore=[name] * ("--ignore" in found.next))
+    assert {run.run_id: run.group_size for run in runs.runs()} == {"id4": 4, "id8": 8}
 
 
 def test_a_history_in_two_parts_in_the_wrong_order_is_one_start(tmp_path: Path):
