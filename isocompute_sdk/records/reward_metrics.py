@@ -28,6 +28,7 @@ from isocompute_sdk.records.columns import (
     Options,
     Source,
     blank_to_null,
+    canonical,
     misspelt,
     numbers_in,
     require,
@@ -330,7 +331,7 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         values, more = _finite(lone, named.source)
         named = replace(named, known={**named.known, **values})
         notes += [*told, *more]
-        left = [name for name, series in extra.items() if misspelt(name) is None and is_text(series)]
+        left = [name for name, series in extra.items() if slip_of(name, series) is None and is_text(series)]
         extra = {name: series for name, series in extra.items() if name not in left}
     if "metric" in named.known:
         rows = _long(frame, named, extra, options)
@@ -414,8 +415,8 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
             "column 'metric' needs a column 'value' beside it",
             f"The table has: {named.columns}. Rename the measured column to 'value'.",
         )
-    for name in extra:
-        refuse_slip(name, named.source)
+    for name, series in extra.items():
+        refuse_slip(name, named.source, series)
     if refused := [name for name, series in extra.items() if not options.lenient or _is_setting(frame, series)]:
         names = [named.source.written[name] for name in refused]
         shown = f"column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
@@ -532,7 +533,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     import polars as pl
 
     written = source.written[name]
-    refuse_slip(name, source)
+    refuse_slip(name, source, series)
     if is_text(series) or not (series.dtype.is_numeric() or series.dtype == pl.String):
         (sample,) = series.drop_nulls().head(1).to_list()
         raise wrong_column(
@@ -544,9 +545,20 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     return series
 
 
-def refuse_slip(name: str, source: Source) -> None:
-    """Raise on a name that looks like that of a known column."""
-    if (slip := misspelt(name)) is not None:
+def slip_of(name: str, cells: pl.Series | None = None) -> str | None:
+    """The known column that a name is a slip of; None where its cells are text and that column holds numbers."""
+    slip = misspelt(name)
+    if slip is not None and cells is not None and is_text(cells):
+        try:
+            typed(cells, BY_NAME[canonical(slip) or slip], Source())
+        except RecordError:
+            return None
+    return slip
+
+
+def refuse_slip(name: str, source: Source, cells: pl.Series | None = None) -> None:
+    """Raise on a name that looks like that of a known column, which could hold its cells."""
+    if (slip := slip_of(name, cells)) is not None:
         written = source.written[name]
         raise wrong_column(f"column {written!r} is unknown, but looks like {slip!r}", "", [written], slip)
 

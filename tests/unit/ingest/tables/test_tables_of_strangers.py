@@ -99,6 +99,19 @@ def test_a_number_that_never_changes_is_no_metric(tmp_path: Path, known: dict[st
     assert "width" in read(table, set={"problems_per_batch": 32}, metric="width").metrics
 
 
+@pytest.mark.parametrize("form", ["step,avg@4", "step,metric,value"])
+def test_text_is_no_slip_of_a_column_of_numbers(tmp_path: Path, form: str) -> None:
+    def table(cell: object) -> Path:
+        middle = ["avg@4"] if "metric" in form else []
+        rows = [("a", 8, 32, cell, step, *middle, reward(step)) for step in STEPS]
+        return write(tmp_path / "t.csv", f"run,n,bp,GPU,{form}", rows)
+
+    assert [note.data["columns"] for note in read(table("H100")).notes] == [["GPU"]]
+    for number in (8, "8xH100"):
+        with pytest.raises(RecordError, match="looks like"):
+            read(table(number))
+
+
 RESUMED = (*range(0, 80, 10), *range(5, 85, 10))
 """Steps of a run whose second part counts from 0 again, between those of the first."""
 
