@@ -99,6 +99,16 @@ def test_a_number_that_never_changes_is_no_metric(tmp_path: Path, known: dict[st
     assert "width" in read(table, set={"problems_per_batch": 32}, metric="width").metrics
 
 
+def test_decimals_with_a_comma_are_told_before_anything_is_asked(tmp_path: Path) -> None:
+    rows = [f"L8;8;32;{step};{str(reward(step)).replace('.', ',')}" for step in STEPS]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["Lauf;Gruppe;Aufgaben;Schritt;Genauigkeit", *rows, ""]))
+    found = diagnose(table)
+    assert found.verdict == "unusable"
+    assert "decimals with a point" in found.runs[0].advice[0]
+    assert diagnose(table, ignore=["Genauigkeit"]).verdict == "question"
+
+
 @pytest.mark.parametrize("form", ["step,avg@4", "step,metric,value"])
 def test_text_is_no_slip_of_a_column_of_numbers(tmp_path: Path, form: str) -> None:
     def table(cell: object) -> Path:
