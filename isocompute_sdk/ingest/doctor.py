@@ -385,7 +385,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         finding = replace(finding, group_size=shown[0], problems_per_batch=shown[1])
     except IsoComputeError as error:
         if not entry.skip:
-            return _unreadable(source, error, name, attempts)
+            wrong = _unreadable(source, error, name, attempts)
+            return replace(wrong, group_size=sizes[0], problems_per_batch=sizes[1])
         finding = RunFinding(name, source, *sizes)
     more = [(open_, "confirm it in the proposed mapping")] if asked else []
     more += [(entry.evidence["skip"], "nothing: it is left out")] if "skip" in entry.evidence else []
@@ -428,8 +429,8 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]
     measures = [name for name in runs.metrics if name != metric and rank(name, DEFAULT_EVAL_SET) is None]
     if unread := unknown(measures):
         advice = (
-            "if one holds seconds of a step, the time of a row or tokens of a response, --rename THEIRS=step_seconds, "
-            "timestamp or response_length"
+            "if one holds seconds of a step, the time of a row, tokens of a response or all tokens so far, --rename "
+            "THEIRS=step_seconds, timestamp, response_length or tokens"
         )
         found.append((f"not used, unknown columns: {listed(unread, 5)}", advice))
     if metric is None:

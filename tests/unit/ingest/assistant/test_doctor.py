@@ -276,3 +276,13 @@ def test_an_unused_column_is_asked_about_and_what_is_known_is_shown(isocompute: 
     assert "--rename prompts=problems_per_batch" in found.next
     answered = diagnose(table, rename={"prompts": "problems_per_batch"})
     assert [(one.group_size, one.problems_per_batch) for one in answered.runs] == [("8", "32")]
+
+
+def test_a_column_of_all_tokens_is_told_its_name(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    rows = (f"a,8,32,{i},0.{i},{100.5 * i}\n" for i in range(6))
+    table.write_text("run_id,n,bp,step,avg@4,tokens_generated\n" + "".join(rows))
+    (found,) = diagnose(table).runs
+    (advice,) = (told for what, told in zip(found.problems, found.advice, strict=True) if "tokens_generated" in what)
+    assert "tokens" in advice.partition("--rename")[2].replace(",", " ").split()
+    assert not diagnose(table, rename={"tokens_generated": "tokens"}).runs[0].problems
