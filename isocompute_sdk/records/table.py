@@ -613,7 +613,7 @@ def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source, 
         options=() if found is None else (option,),
     ).in_shell(
         "Give different runs their own run_id or seed. If the later row replaces the earlier one, as after a resume, "
-        'remove the earlier; in Python, iso.read(PATH, on_duplicate="last") keeps the later.'
+        "remove the earlier; docs/logs.md has a call that does."
         if found is None
         else f"If column {found[0]!r} tells the runs apart, add {option}."
     )

@@ -158,7 +158,7 @@ def test_a_resume_that_repeats_steps_and_replaces_them_is_no_step_back(tmp_path:
     table = write(tmp_path / "t.csv", "run,n,bp,step,avg@4", rows)
     with pytest.raises(RecordError, match="on_duplicate") as refused:
         read(table)
-    assert "on_duplicate" in str(refused.value.shell_hint)
+    assert "docs/logs.md" in str(refused.value.shell_hint)
     runs = read(table, on_duplicate="last")
     assert (len(runs), runs.notes) == (12, ())
 
