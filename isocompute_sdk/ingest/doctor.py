@@ -145,6 +145,8 @@ class Diagnosis:
     """What has to be answered first; None unless the verdict is `question`."""
     remarks: tuple[str, ...] = ()
     """What is to be known before any number: several models, files that were not looked at."""
+    plain: bool = False
+    """Whether all of it lies in tables that say everything themselves, so that every command reads them as they are."""
 
 
 def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **said: Unpack[Said]) -> Diagnosis:
@@ -207,7 +209,9 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
             f"not read: {found.rowless} .json without rows (one per evaluation) or an n (such as num_generations)"
         )
     verdict, question, next_ = _next(found, mapping, findings, rewards, paths)
-    return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks))
+    sized = "?" not in {one.group_size for one in findings if one.readable}
+    plain = verdict == "ready" and sized and not (found.logs or found.errors)
+    return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks), plain)
 
 
 def _next(
@@ -236,22 +240,8 @@ def _next(
         question = f"on which scale is the reward? {scales[0]}. {ONE_SCALE} The next command keeps the shares."
         return "question", question, _command(paths, [*words, keep, f"--output {named_after(paths)}.parquet"])
     if ready:
-        fit = _fit_as_it_is(found, findings, paths, words)
-        return "ready", None, fit or _command(paths, [*words, f"--output {named_after(paths)}.parquet"])
+        return "ready", None, _command(paths, [*words, f"--output {named_after(paths)}.parquet"])
     return "unusable", None, "nothing here can be read: see what each line says"
-
-
-def _fit_as_it_is(
-    found: Collection, findings: Sequence[RunFinding], paths: Sequence[str], words: Sequence[str]
-) -> str | None:
-    """The command that fits plain tables of comparable runs; None for anything else."""
-    used = [(one, one.runs.filter(metric=one.metric)) for one in findings if one.runs is not None and one.metric]
-    if found.logs or found.errors or "?" in (sizes := {one.group_size for one, _ in used}) or len(sizes) < 2:
-        return None
-    if len({(one.metric, where, repr(one.context)) for one, runs in used for where in runs.eval_sets}) > 1:
-        return None
-    bounds = bounds_option(np.concatenate([runs.to_polars()["value"].to_numpy() for _, runs in used]))
-    return " ".join(["isocompute fit", shlex.join(paths), *words, *([] if bounds == "--bounds 0 1" else [bounds])])
 
 
 def _command(paths: Sequence[str], words: Sequence[str]) -> str:

@@ -131,6 +131,17 @@ def test_no_file_stops_the_doctor(tmp_path: Path, content: bytes, name: str) -> 
     assert finding.problems
 
 
+def test_a_plain_table_need_not_be_written_again(isocompute: Command, tmp_path: Path) -> None:
+    for models, command in ((("a", "a"), "fit"), (("a", "b"), "audit")):
+        rows = [(f"r{n}", model, n, step) for model, n in zip(models, (4, 8), strict=True) for step in range(0, 80, 10)]
+        table, written = tmp_path / "runs.csv", tmp_path / "written.parquet"
+        lines = (f"{run},{model},{n},16,{step},{0.1 + step * n / 1000}\n" for run, model, n, step in rows)
+        table.write_text("run,model,n,bp,step,avg@4\n" + "".join(lines))
+        assert f"next: isocompute {command} {written}" in isocompute("doctor", table, "--output", written).stdout
+        for path in (table, written):
+            assert json.loads(isocompute("doctor", path, "--json").stdout)["next"] == f"isocompute {command} {path}"
+
+
 @pytest.mark.slow
 def test_groups_are_those_of_an_audit(isocompute: Command, tmp_path: Path) -> None:
     # The second base model is better than the first, whatever the columns say.
