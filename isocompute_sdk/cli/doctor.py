@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -114,6 +115,7 @@ def doctor(
         found = replace(found, next=" ".join([found.next, *reading.words()]))
     else:
         found = diagnose(paths or [], metric=reading.metric, **reading.arguments())
+        found = replace(found, next=_of_tables(found, reading.sources(paths), reading.metric) or found.next)
     # Where a question is open, no other command reads these files.
     ready = found.verdict == "ready"
     causes = {one.metric: _causes(found, one.metric, reading, paths) if ready else "" for one in found.runs}
@@ -292,7 +294,8 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")
     else:
-        say(with_numbers(_next(runs, output, reading.metric)))
+        target = quote(str(output))
+        say(with_numbers(_next(runs, [target], reading.metric, written=True) or f"isocompute doctor {target}"))
 
 
 def _held(runs: RunSet, *, sized: bool) -> str:
@@ -318,20 +321,38 @@ def _kept(runs: RunSet, where: list[str] | None) -> RunSet:
     return runs.filter(**one_or_more) if wanted else runs
 
 
-def _next(runs: RunSet, output: Path, asked: str | None) -> str:
-    """A command that works on what was written: a fit of one group, an audit of several; of n = 1 alone a forecast."""
+def _of_tables(found: Diagnosis, sources: Sequence[str], asked: str | None) -> str | None:
+    """A command that works on plain tables as they are; None of anything else."""
+    runs = [one.runs for one in found.runs if one.runs is not None]
+    if found.plain:
+        with suppress(RecordError):
+            return _next(runs[0].concat(*runs[1:]), sources, asked)
+    return None
+
+
+def _next(runs: RunSet, sources: Sequence[str], asked: str | None, *, written: bool = False) -> str | None:
+    """A command that works on these runs: a fit of one group, an audit of several; of n = 1 alone a forecast.
+
+    Args:
+        runs: what was read.
+        sources: where it lies, and how it is read, as typed.
+        asked: the metric that was named.
+        written: whether it was written just now, so that nothing in `sources` names the metric.
+
+    Returns:
+        None if nothing decides which metric to use.
+    """
     from isocompute_sdk.fitting.measured_runs import MeasuredRuns, grouped
     from isocompute_sdk.records.columns import TRAIN_SETS
     from isocompute_sdk.records.grouping import choose_measure, kin
     from isocompute_sdk.records.reward_metrics import bounds_option, two_scales
 
-    again = f"isocompute doctor {quote(str(output))}"
     try:
         measure = choose_measure(runs, asked if asked in runs.metrics else None)
     except RecordError:
-        return again
+        return None
     table = runs.filter(metric=kin(measure.metric, runs.metrics))
-    options = [f"--metric {quote(measure.metric)}"]
+    options = [f"--metric {quote(measure.metric)}"] if written else []
     if len([name for name in table.eval_sets if name not in TRAIN_SETS]) > 1:
         options.append(f"--eval-set {quote(measure.eval_set)}")
     values = table.filter(eval_set=measure.eval_set).to_polars()["value"].to_numpy()
@@ -340,11 +361,11 @@ def _next(runs: RunSet, output: Path, asked: str | None) -> str:
     measured = MeasuredRuns.of(runs, measure.metric, measure.eval_set, stand_in=True)
     series = {one.run_id: one for one in measured.series}
     if two_scales(measure.metric, ((run, one.value_T) for run, one in series.items())) is not None:
-        return again
+        return None
     sizes = {info.group_size for info in table.runs()}
     one_group = len(grouped(table.runs(), series)) == 1 and len(sizes) > 1
     command = "fit" if one_group else "forecast" if sizes == {1} else "audit"
-    return " ".join([f"isocompute {command}", quote(str(output)), *options])
+    return " ".join([f"isocompute {command}", *sources, *options])
 
 
 def _propose(paths: list[Path], target: Path, reading: ReadingOptions, json: bool) -> None:

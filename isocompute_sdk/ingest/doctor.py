@@ -68,6 +68,7 @@ _ADVICE = {
     "evaluation-samples-unknown": "add --set eval_samples=K",
     "column-assumed": "follow the message if this is wrong",
     "columns-left-out": "if one matters, --rename THEIRS=OURS",
+    "steps-go-back": "correct the table, unless its steps are right",
     "sources-disagree": "leave out --set, or correct the file",
     "clock-not-read": "write its times in one of these ways",
 }
@@ -144,6 +145,8 @@ class Diagnosis:
     """What has to be answered first; None unless the verdict is `question`."""
     remarks: tuple[str, ...] = ()
     """What is to be known before any number: several models, files that were not looked at."""
+    plain: bool = False
+    """Whether all of it lies in tables that say everything themselves, so that every command reads them as they are."""
 
 
 def diagnose(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **said: Unpack[Said]) -> Diagnosis:
@@ -202,9 +205,13 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     if found.unread:
         remarks.append(f"not read: {found.not_looked_at()}. Name them to try.")
     if found.rowless:
-        remarks.append(f"not read: {found.rowless} .json without rows (one per evaluation)")
+        remarks.append(
+            f"not read: {found.rowless} .json without rows (one per evaluation) or an n (such as num_generations)"
+        )
     verdict, question, next_ = _next(found, mapping, findings, rewards, paths)
-    return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks))
+    sized = "?" not in {one.group_size for one in findings if one.readable}
+    plain = verdict == "ready" and sized and not (found.logs or found.errors)
+    return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks), plain)
 
 
 def _next(
@@ -233,22 +240,8 @@ def _next(
         question = f"on which scale is the reward? {scales[0]}. {ONE_SCALE} The next command keeps the shares."
         return "question", question, _command(paths, [*words, keep, f"--output {named_after(paths)}.parquet"])
     if ready:
-        fit = _fit_as_it_is(found, findings, paths, words)
-        return "ready", None, fit or _command(paths, [*words, f"--output {named_after(paths)}.parquet"])
+        return "ready", None, _command(paths, [*words, f"--output {named_after(paths)}.parquet"])
     return "unusable", None, "nothing here can be read: see what each line says"
-
-
-def _fit_as_it_is(
-    found: Collection, findings: Sequence[RunFinding], paths: Sequence[str], words: Sequence[str]
-) -> str | None:
-    """The command that fits plain tables of comparable runs; None for anything else."""
-    used = [(one, one.runs.filter(metric=one.metric)) for one in findings if one.runs is not None and one.metric]
-    if found.logs or found.errors or "?" in (sizes := {one.group_size for one, _ in used}) or len(sizes) < 2:
-        return None
-    if len({(one.metric, where, repr(one.context)) for one, runs in used for where in runs.eval_sets}) > 1:
-        return None
-    bounds = bounds_option(np.concatenate([runs.to_polars()["value"].to_numpy() for _, runs in used]))
-    return " ".join(["isocompute fit", shlex.join(paths), *words, *([] if bounds == "--bounds 0 1" else [bounds])])
 
 
 def _command(paths: Sequence[str], words: Sequence[str]) -> str:
@@ -382,7 +375,8 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         finding = replace(finding, group_size=shown[0], problems_per_batch=shown[1])
     except IsoComputeError as error:
         if not entry.skip:
-            return _unreadable(source, error, name, attempts)
+            wrong = _unreadable(source, error, name, attempts)
+            return replace(wrong, group_size=sizes[0], problems_per_batch=sizes[1])
         finding = RunFinding(name, source, *sizes)
     more = [(open_, "confirm it in the proposed mapping")] if asked else []
     more += [(entry.evidence["skip"], "nothing: it is left out")] if "skip" in entry.evidence else []
@@ -425,8 +419,8 @@ def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]
     measures = [name for name in runs.metrics if name != metric and rank(name, DEFAULT_EVAL_SET) is None]
     if unread := unknown(measures):
         advice = (
-            "if one holds seconds of a step, the time of a row or tokens of a response, --rename THEIRS=step_seconds, "
-            "timestamp or response_length"
+            "if one holds seconds of a step, the time of a row, tokens of a response or all tokens so far, --rename "
+            "THEIRS=step_seconds, timestamp, response_length or tokens"
         )
         found.append((f"not used, unknown columns: {listed(unread, 5)}", advice))
     if metric is None:

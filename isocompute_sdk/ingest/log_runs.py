@@ -46,7 +46,7 @@ from isocompute_sdk.records.columns import (
     typed,
     unstated,
 )
-from isocompute_sdk.records.reward_metrics import OTHER, is_training_reward, rank
+from isocompute_sdk.records.reward_metrics import OTHER, is_set, is_training_reward, rank
 from isocompute_sdk.records.runset import join
 from isocompute_sdk.records.suggested import size_in_name
 from isocompute_sdk.records.table import sizes_note
@@ -228,7 +228,8 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     for name, one in ({} if config is None else config.fields).items():
         found.take(name, one.value, one.evidence)
     for name, value in log.said.items():
-        found.take(name, value, f"{log.source}: {log.written.get(name, name)}")
+        if name != BATCH.name:
+            found.take(name, value, f"{log.source}: {log.written.get(name, name)}")
     if "updates_per_batch" in said:
         found.values.pop(STEPS_PER_BATCH, None)
     for name, value in given.items():
@@ -246,18 +247,33 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
             found.ask(name, f"Sources disagree about {name} of {log.name!r}. Which is right?", shown)
         else:
             found.disagreements[name] = all_
-    rollouts = None if config is None or {*N_AND_BP} <= found.values.keys() else config.rollouts
+    _size_of_batch(found, _rollouts(found, log, config, batch, given))
+    _ask_for_sizes(found, config)
+    by_config = config is not None and N_AND_BP[1] in config.fields
+    columns = {N_AND_BP[1] if one == BATCH.name and not by_config else one for one in log.said}
+    _ask_for_steps(found, log, by_columns={*N_AND_BP} <= columns)
+    return found
+
+
+def _rollouts(
+    found: Resolved, log: RunLog, config: SavedConfig | None, batch: int | None, given: Mapping[str, Any]
+) -> Said | None:
+    """The rollouts of a batch from which n or B_p follows: as given, by a column of the log, or configured."""
+    sizes = [found.values[name] for name in N_AND_BP if name in found.values]
+    rollouts = None if config is None or len(sizes) == 2 else config.rollouts
     if batch is not None:
-        sizes = [found.values[name] for name in N_AND_BP if name in found.values]
         if rollouts is None and len(sizes) == 2 and N_AND_BP[1] not in given:
             rollouts = Said(math.prod(sizes), found.evidence[N_AND_BP[1]])
         if rollouts is not None and rollouts.value != batch:
             found.disagreements[BATCH.name] = Said(batch, f"{BATCH.name} = {batch} was given"), rollouts
-        rollouts = Said(batch, "--set rollouts_per_batch")
-    _size_of_batch(found, rollouts)
-    _ask_for_sizes(found, config)
-    _ask_for_steps(found, log)
-    return found
+        return Said(batch, "--set rollouts_per_batch")
+    if BATCH.name not in log.said:
+        return rollouts
+    logged = Said(log.said[BATCH.name], f"{log.source}: {log.written[BATCH.name]} = {log.said[BATCH.name]}")
+    if len(sizes) < 2:
+        return logged
+    found.rollouts = logged  # has to be their product
+    return None
 
 
 def _take_samples(found: Resolved, log: RunLog) -> None:
@@ -303,11 +319,12 @@ def _ask_for_sizes(found: Resolved, config: SavedConfig | None) -> None:
         found.ask(column, asks)
 
 
-def _ask_for_steps(found: Resolved, log: RunLog) -> None:
+def _ask_for_steps(found: Resolved, log: RunLog, *, by_columns: bool) -> None:
+    """Ask what a step counts, or how many updates a batch has; `by_columns`: columns of a table say n and B_p."""
     form = log.framework
     counted = canonical(log.step_name) == "step" and log.step_name not in WANDB_STEPS[:1]
-    own = form is None or {*N_AND_BP} <= log.said.keys()
-    if is_table(log) and own and counted and found.values.get("updates_per_batch", 1) == 1:
+    reused = STEPS_PER_BATCH in found.values or found.values.get("updates_per_batch", 1) != 1
+    if is_table(log) and (form is None or by_columns) and counted and not reused:
         # The column of a table that is called step counts updates.
         found.evidence["step_unit"] = f"column {log.written.get('step', log.step_name)!r}"
     elif form is None or form.unit_of(log.format, log.step_name) is None:
@@ -353,6 +370,10 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
     open_ = [tag for tag in log.tags if tag not in left and not components.fullmatch(tag)]
     open_ = [tag for tag in open_ if not ((trained or own) and is_training_reward(tag))]
     places = {tag: place for tag in open_ if (place := rank(tag, VALIDATION)) is not None}
+    # What names do not say, and never changes, is no reward.
+    unsaid = [tag for tag, place in places.items() if place == OTHER]
+    never = {tag for tag in unsaid if is_set([], to_series(tag, log.series(tag).value_T))}
+    open_, places = [tag for tag in open_ if tag not in never], {t: p for t, p in places.items() if t not in never}
     table = is_table(log)
     if table:
         likely = sorted((tag for tag, place in places.items() if place < OTHER), key=lambda tag: places[tag])
@@ -361,8 +382,8 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
     if (trained or own) and not likely:
         # The training reward is no evaluation: what reads it says so, and there is nothing to ask.
         return
-    if table and (len(likely) == 1 or not places):
-        metrics |= {tag: tag for tag in likely}
+    if table and (len(likely) == 1 or len(places) < 2):
+        metrics |= {tag: tag for tag in likely or places}
         return
     open_.sort(key=lambda tag: places.get(tag, OTHER + 1))
     series = {tag: log.series(tag) for tag in (likely or open_)[:12]}

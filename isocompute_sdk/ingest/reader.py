@@ -47,6 +47,7 @@ from isocompute_sdk.records.columns import (
     Source,
     canonical,
     check_fields,
+    refuse_commas,
     row_in_memory,
     to_series,
     unstated,
@@ -365,6 +366,8 @@ class Collection:
         table = self._with_metrics_renamed(table)
         ignore = tuple(name for name in options.ignore if name in names)
         rename = {name: new for name, new in options.rename.items() if name in names}
+        used = {name: cells for name, cells in table.raw.columns.items() if name not in ignore}
+        refuse_commas(used, Source(table.raw.locate))
         as_log = bool(options.runs) and not table.journal
         plain = (canonical(name) or name in rename or name in ignore or SAYS_ITSELF.fullmatch(name) for name in names)
         if not (as_log or table.journal or all(plain)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from isocompute_sdk.ingest.tables import RawTable, damaged
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.clock import seconds_in
 from isocompute_sdk.records.columns import (
+    BATCH,
     BY_NAME,
     CLOCKS,
     N_AND_BP,
@@ -42,6 +44,8 @@ from isocompute_sdk.records.columns import (
     typed,
 )
 from isocompute_sdk.records.reward_metrics import is_text, left_out, rank, refuse_slip
+from isocompute_sdk.records.suggested import changes_within
+from isocompute_sdk.records.table import goes_back_at, going_back_note
 
 if TYPE_CHECKING:
     import polars as pl
@@ -229,7 +233,7 @@ def beyond_asking(log: RunLog) -> bool:
     """Whether asking for n and B_p would mend nothing, as of a table that says them, or has two rewards at one step."""
     steps = {step for tag in log.tags for step in log.series(tag).step_T.tolist()}
     counted = log.rollouts is not None and steps <= set(log.rollouts.step_T.tolist())
-    sized = "group_size" in log.said and (counted or "problems_per_batch" in log.said)
+    sized = "group_size" in log.said and (counted or bool({"problems_per_batch", BATCH.name} & log.said.keys()))
     return sized or repeated_reward(log) is not None
 
 
@@ -314,7 +318,7 @@ def _of_run(
     refuse_clock(np.nanmax(at, initial=0.0), steps[0])
     said = _said(path, name, frame, names)
     # A lone `reward` is a measurement; beside `metric` it holds the values of all of them.
-    others = [column for column in (*PER_RUN, *_NO_METRICS) if column != "value" or "metric" in names]
+    others = [column for column in (*PER_RUN, BATCH.name, *_NO_METRICS) if column != "value" or "metric" in names]
     apart = {*steps, *INTERNAL, *WANDB_STEPS, *(names[column] for column in others if column in names)}
     series: dict[str, tuple[Rows, ScalarSeries]] = {}
     if "metric" in names and "value" in names:
@@ -339,8 +343,11 @@ def _of_run(
         totals = _floats(frame[names["rollouts"]])
         there = ~np.isnan(totals) & ~np.isnan(at)
         counted = one_per_step([scalar_series(at[there], totals[there])]) if there.any() else None
-    settings = ((path, _settings(frame)),)
-    log = recognised(RunLog(name, path, "table", attempts, table.notes, said, steps[0], counted, settings=settings))
+    settings, notes = ((path, _settings(frame)),), table.notes
+    going_back = ((one.step_T, at) for _, one in series.values() if (at := goes_back_at(one.step_T)) is not None)
+    for step_T, at in islice(going_back, 1 if len(attempts) == 1 else 0):
+        notes = (*notes, going_back_note(name, step_T[at - 1], step_T[at], path))
+    log = recognised(RunLog(name, path, "table", attempts, notes, said, steps[0], counted, settings=settings))
     # A framework that logs the rollouts of each update says whether step 0 is one.
     by_update = counted is None and log.framework is not None and log.framework.rollouts_tag in log.tags
     return counted_from_one(log) if by_update else log
@@ -349,15 +356,18 @@ def _of_run(
 def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) -> dict[str, Any]:
     """What columns say of the run, one value each; those that change, such as a learning rate, are skipped."""
     said: dict[str, Any] = {}
-    for column in PER_RUN:
+    for column in (*PER_RUN, BATCH.name):
         if column in names:
             cells = blank_to_null(frame[names[column]]).drop_nulls()
             if cells.n_unique() == 1:
                 said[column] = typed(cells[:1], BY_NAME[column], Source(lambda _: f"{path}: run {name!r}", names))[0]
             elif len(cells) and column in N_AND_BP:
-                raise RecordError(
+                raise changes_within(
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
                     "Give the parts different run_ids, and rollouts (C) in place of steps, which keep counting.",
+                    {one: frame[one] for one in frame.columns if canonical(one) is None},
+                    frame[names[column]],
+                    names.get("run_id"),
                 )
     return said
 

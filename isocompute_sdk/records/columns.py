@@ -435,6 +435,21 @@ def blank_to_null(series: pl.Series) -> pl.Series:
     return pl.select(pl.when(stripped != "").then(stripped).alias(series.name)).to_series()
 
 
+_WITH_COMMA = r"^-?\d+,\d+$"
+
+
+def refuse_commas(columns: Mapping[str, object], source: Source) -> None:
+    """Raise on a column of text whose cells are numbers with a comma before their decimals."""
+    import polars as pl
+
+    for name, cells in columns.items():
+        if not isinstance(cells, pl.Series) or cells.dtype != pl.String:
+            continue
+        commas = cells.str.contains(_WITH_COMMA)
+        if commas.any() and numbers_in(cells.str.replace(",", ".")).null_count() == blank_to_null(cells).null_count():
+            _refuse(commas, cells, name, source, "finite numbers")
+
+
 def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, accepted: str) -> None:
     index = bad.fill_null(False).arg_max() if bad.any() else None
     if index is None:
@@ -443,7 +458,7 @@ def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, acce
     is_nan = str(value).strip().lower() in ("nan", "+nan", "-nan")
     hint = (
         "Write decimals with a point."
-        if re.fullmatch(r"-?\d+,\d+", str(value))
+        if re.fullmatch(_WITH_COMMA, str(value))
         else "Correct the value, or drop the row."
     )
     hint, options = NAN_HINT if is_nan else hint, ()

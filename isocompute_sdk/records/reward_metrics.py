@@ -28,6 +28,7 @@ from isocompute_sdk.records.columns import (
     Options,
     Source,
     blank_to_null,
+    canonical,
     misspelt,
     numbers_in,
     require,
@@ -337,12 +338,17 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
         values, more = _finite(lone, named.source)
         named = replace(named, known={**named.known, **values})
         notes += [*told, *more]
-        left = [name for name, series in extra.items() if misspelt(name) is None and is_text(series)]
+        left = [name for name, series in extra.items() if slip_of(name, series) is None and is_text(series)]
         extra = {name: series for name, series in extra.items() if name not in left}
     if "metric" in named.known:
         rows = _long(frame, named, extra, options)
         left += extra
     else:
+        if options.lenient:
+            # What names do not say, and never changes, is no metric.
+            unsaid = [name for name in extra if name != options.metric and rank(name, DEFAULT_EVAL_SET) == OTHER]
+            left += [name for name in unsaid if misspelt(name) is None and is_set([frame["run_id"]], extra[name])]
+            extra = {name: series for name, series in extra.items() if name not in left}
         metrics, told = _metric_columns(frame, named, extra, options)
         if any(rank(name, DEFAULT_EVAL_SET) is None for name in metrics):
             # Rewards with a value for every update, beside a trainer's quantities, whose names do not say where.
@@ -416,8 +422,8 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
             "column 'metric' needs a column 'value' beside it",
             f"The table has: {named.columns}. Rename the measured column to 'value'.",
         )
-    for name in extra:
-        refuse_slip(name, named.source)
+    for name, series in extra.items():
+        refuse_slip(name, named.source, series)
     if refused := [name for name, series in extra.items() if not options.lenient or _is_setting(frame, series)]:
         names = [named.source.written[name] for name in refused]
         shown = f"column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
@@ -430,6 +436,23 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
     require(value, named.source, "Drop the rows of evaluations that were not measured.")
     _check_named_metric(options, metric.unique(maintain_order=True).to_list())
     return frame.with_columns(metric, value)
+
+
+def is_set(settings: Sequence[pl.Series], cells: pl.Series) -> bool:
+    """Whether a column is one whole number above 1 in every row of each run, as settings are and measurements are not.
+
+    Args:
+        settings: columns that tell the runs apart.
+        cells: the column.
+    """
+    import polars as pl
+
+    numbers = numbers_in(cells).alias("set")
+    if numbers.null_count() or not ((numbers > 1) & (numbers % 1 == 0)).all():
+        return False
+    rows = pl.DataFrame([*(one.alias(str(i)) for i, one in enumerate(settings)), numbers])
+    runs = rows.drop("set").n_unique() if settings else 1
+    return rows.n_unique() == runs and rows.height >= MIN_TO_JUDGE * runs
 
 
 def _is_setting(frame: pl.DataFrame, series: pl.Series) -> bool:
@@ -517,7 +540,7 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     import polars as pl
 
     written = source.written[name]
-    refuse_slip(name, source)
+    refuse_slip(name, source, series)
     if is_text(series) or not (series.dtype.is_numeric() or series.dtype == pl.String):
         (sample,) = series.drop_nulls().head(1).to_list()
         raise wrong_column(
@@ -529,9 +552,20 @@ def _numeric_metric(name: str, series: pl.Series, source: Source) -> pl.Series:
     return series
 
 
-def refuse_slip(name: str, source: Source) -> None:
-    """Raise on a name that looks like that of a known column."""
-    if (slip := misspelt(name)) is not None:
+def slip_of(name: str, cells: pl.Series | None = None) -> str | None:
+    """The known column that a name is a slip of; None where its cells are text and that column holds numbers."""
+    slip = misspelt(name)
+    if slip is not None and cells is not None and is_text(cells):
+        try:
+            typed(cells, BY_NAME[canonical(slip) or slip], Source())
+        except RecordError:
+            return None
+    return slip
+
+
+def refuse_slip(name: str, source: Source, cells: pl.Series | None = None) -> None:
+    """Raise on a name that looks like that of a known column, which could hold its cells."""
+    if (slip := slip_of(name, cells)) is not None:
         written = source.written[name]
         raise wrong_column(f"column {written!r} is unknown, but looks like {slip!r}", "", [written], slip)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import columns as schema
-from isocompute_sdk.records.columns import MIN_TO_JUDGE, Named, numbers_in
-from isocompute_sdk.records.reward_metrics import no_metric
+from isocompute_sdk.records.columns import MIN_TO_JUDGE, N_AND_BP, Named, numbers_in
+from isocompute_sdk.records.reward_metrics import is_set, is_text, no_metric
 
 if TYPE_CHECKING:
     import polars as pl
@@ -119,6 +119,34 @@ def tells_apart(known: Mapping[str, pl.Series], others: Mapping[str, pl.Series])
     return None
 
 
+def changes_within(
+    message: str, hint: str, others: Mapping[str, pl.Series], changed: pl.Series, own: str | None
+) -> RecordError:
+    """The error about a run with two values of a setting: several runs of one name, if a column of text tells so.
+
+    Args:
+        message: what changes.
+        hint: what to do if there is no such column.
+        others: columns without a known meaning in the rows of the run, as the user called them.
+        changed: the setting in these rows.
+        own: the column with the name of the run.
+    """
+    import polars as pl
+
+    for name, cells in others.items():
+        parts = pl.DataFrame([cells.alias("part"), changed.alias("of")]).n_unique()
+        if name == own or not is_text(cells) or cells.null_count() or MIN_TO_JUDGE * parts > len(cells):
+            continue
+        if cells.n_unique() == parts:
+            renamed = f"--rename {quote(f'{name}=run_id')}"
+            beside = [] if own is None or schema.canonical(own) is None else [own]
+            words = (renamed, *(f"--ignore {quote(one)}" for one in beside))
+            in_python = f"rename={{{name!r}: 'run_id'}}{f', ignore={beside!r}' if beside else ''}"
+            error = RecordError(message, f"If column {name!r} names the runs, pass {in_python}.", words)
+            return error.in_shell(f"If column {name!r} names the runs, add {' '.join(words)}.")
+    return RecordError(message, hint)
+
+
 _NUMBERED = re.compile(r"(^|_)(id|job|run|trial|seed|rep|repeat|replicate|number)(_|$)")
 """Words in names of columns that number runs."""
 
@@ -188,10 +216,20 @@ def _other_count(column: str, taken: str) -> str:
     return f" If {column} counts {counts}: --rename {quote(f'{column}={other}')}."
 
 
-def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None:
+def batch_of_runs(named: Named) -> str | None:
+    """The column that is B_p by its name and has one number in each run; None without any."""
+    others = {named.source.written[name]: cells for name, cells in named.others.items()}
+    n = None if "group_size" in named.known else suggested("group_size", [*others])
+    settings = [cells for name, cells in named.known.items() if name == "run_id" or schema.BY_NAME[name].per_run]
+    settings += [] if n is None else [others.pop(n)]
+    return suggested("problems_per_batch", [name for name, cells in others.items() if is_set(settings, cells)])
+
+
+def refuse_without(unknown: Sequence[str], named: Named, batch_column: str | None = None, *, sized: bool) -> None:
     """Raise on columns that a table cannot do without, with the options that would give what is unknown.
 
-    Without `sized`, no numbers are asked for n and B_p: only columns that may hold them are named.
+    Without `sized`, no numbers are asked for n and B_p: only columns that may hold them are named, such as
+    `batch_column`, see `batch_of_runs`.
     """
     source = named.source
     present = list(source.written.values())
@@ -204,8 +242,8 @@ def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None
     # A count of rollouts would do without B_p.
     absent = [name for name in ("group_size", "rollouts") if name in needed] or needed
     renamed, values = _likely([name for name in _WANTED if name in unknown], others, batch)
-    sized_by = next((theirs for theirs, ours in renamed.items() if ours == "problems_per_batch"), "")
-    sized_by = sized_by if _BATCHES.fullmatch(sized_by) else ""
+    renamed |= {} if batch_column is None else {batch_column: "problems_per_batch"}
+    sized_by = next((one for one, ours in renamed.items() if ours == N_AND_BP[1] and _BATCHES.fullmatch(one)), "")
     if sized_by and "group_size" in named.known and _grows_with(others[sized_by], named.known["group_size"]):
         renamed[sized_by] = schema.BATCH.name
     step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
@@ -229,6 +267,7 @@ def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None
         else []
     )
     say += [f"give one value for all rows as {given}"] if given else []
+    say += [f"if it is something else, pass ignore={[batch_column]!r}"] if batch_column is not None else []
     hint = "; ".join(say) or "Add a column step, or the rollouts as C"
     in_shell = f"Add {' '.join(options)}." if options else f"{hint}."
     if schema.BATCH.name in values:
@@ -243,12 +282,14 @@ def refuse_without(unknown: Sequence[str], named: Named, *, sized: bool) -> None
         in_shell = suggests if named_sizes else f"{in_shell[:-1]} if all runs share it, or {collect}."
     if sized_by:
         in_shell += _other_count(sized_by, renamed[sized_by])
+    in_shell += "" if batch_column is None else f" If it is something else: --ignore {quote(batch_column)}."
     if len(sizes) > 1 and sized:
         in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size in place of --set group_size=N."
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):
         in_shell += " If another column counts updates: --rename THEIRS=step; if it counts rollouts: --rename THEIRS=C."
     raise RecordError(
-        f"no column {' and no column '.join(_WANTED[name] for name in absent)}; the table has: {', '.join(present)}",
+        f"{' and '.join(f'no column {_WANTED[name]}' for name in absent) or f'column {batch_column!r} may be B_p'}"
+        f"; the table has: {', '.join(present)}",
         f"{hint[0].upper()}{hint[1:]}.",
         options=options,
     ).in_shell(in_shell)

@@ -7,12 +7,14 @@ rows, refuse repeats. All work on whole columns; single rows are looked at only 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from shlex import quote
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
@@ -21,6 +23,7 @@ from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.clock import by_clock, goes_back, seconds_in
 from isocompute_sdk.records.columns import (
     CONTEXT_FIELDS,
+    MIN_TO_JUDGE,
     N_AND_BP,
     PER_RUN,
     ArgumentSource,
@@ -38,7 +41,7 @@ from isocompute_sdk.records.columns import (
     wrong_column,
 )
 from isocompute_sdk.records.reward_metrics import headline, measured_in, to_rows
-from isocompute_sdk.records.suggested import refuse_without, tells_apart
+from isocompute_sdk.records.suggested import batch_of_runs, changes_within, refuse_without, tells_apart
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,7 +69,7 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
 
     schema.check_fields([options.on_duplicate], get_args(OnDuplicate), "on_duplicate")
     named = name_columns(table, options, source or Source())
-    frame = name_runs(typed_frame(named, options), named.source, options.run_prefix)
+    frame = name_runs(typed_frame(named, options), named, options.run_prefix)
     notes: tuple[Note, ...] = ()
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
@@ -81,10 +84,56 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
         rows = rows.with_columns(pl.when(known).then(pl.format("avg@{}", k)).otherwise("metric").alias("metric"))
     if options.lenient and options.on_duplicate == "error":
         rows = _without_repeats(rows, options.metric)
+    notes += tuple(_going_back(rows, named.source))
     settled = settle(rows, options.on_duplicate, named.source, named)
     if "run_id" not in named.known:
         _refuse_restarts(frame, named)
     return settled, (*named.notes, *notes, *left_out)
+
+
+def _going_back(rows: pl.DataFrame, source: Source) -> Iterator[Note]:
+    """A warning for each run whose steps go back in the order of the table, see `goes_back_at`."""
+    import polars as pl
+
+    fell = rows.filter((_place().diff() < 0).over(KEY) & pl.col("rollouts_spent").is_null())
+    of_runs = rows.with_columns(_place()).join(fell, on=KEY, how="semi")
+    parts = of_runs.unique([*KEY, _PLACE], keep="last", maintain_order=True).partition_by(KEY, maintain_order=True)
+    told = set[str]()
+    for part in parts:
+        run, at, place_T = part["run_id"][0], goes_back_at(part[_PLACE].to_numpy()), part[_PLACE]
+        if at is not None and run not in told:
+            told.add(run)
+            yield going_back_note(run, place_T[at - 1], place_T[at], source.locate(part[ROW][at]))
+
+
+def goes_back_at(step_T: NDArray[Any]) -> int | None:
+    """Where steps in the order of a table jump back and rise again between those before, as after a restart from 0.
+
+    None of rows in no order, or in parts that follow each other.
+    """
+    falls = np.flatnonzero(np.diff(step_T) < 0) + 1
+    if MIN_TO_JUDGE * (len(falls) + 1) > len(step_T):
+        return None
+    for at, (one, other) in zip(falls.tolist(), pairwise(np.split(step_T, falls)), strict=True):
+        between = (np.count_nonzero((a[0] < b) & (b < a[-1])) for a, b in ((one, other), (other, one)))
+        if min(between) >= MIN_TO_JUDGE:
+            return at
+    return None
+
+
+def going_back_note(run: str, before: float, step: float, place: object) -> Note:
+    """That the steps of a run go back, at a place in words."""
+    message = (
+        f"run {run!r}: {place}: steps go back from {before:.10g} to {step:.10g} and rise again; all rows are read as "
+        "one start of the run."
+    )
+    return Note("steps-go-back", "warning", f"{message} {GOING_BACK}", {"run_id": run, "before": before, "step": step})
+
+
+GOING_BACK = (
+    "If a resumed run counted from 0 again, give rollouts (C) that keep counting in place of steps, or give each part "
+    "its own run_id. If these checkpoints were evaluated later, leave it as it is."
+)
 
 
 def _without_repeats(rows: pl.DataFrame, asked: str | None) -> pl.DataFrame:
@@ -119,7 +168,7 @@ _SCHEDULE = 3
 """Different learning rates of one run from which they are a schedule."""
 
 
-def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataFrame:
+def name_runs(frame: pl.DataFrame, named: Named, prefix: str = "") -> pl.DataFrame:
     """Give every row its run_id, and every run one value in each column that belongs to the run.
 
     Without run ids, rows of equal configuration and seed are one run (seed 0 where none is given), named
@@ -131,18 +180,22 @@ def name_runs(frame: pl.DataFrame, source: Source, prefix: str = "") -> pl.DataF
     """
     import polars as pl
 
+    source = named.source
     if frame["run_id"].null_count() == frame.height:
         require(frame["group_size"], source, "Give the group size in every row, or in one row of every run_id.")
         frame = _peak_rate(frame.with_columns(pl.col("seed").fill_null(0)), [*N_AND_BP, "seed"])
         return frame.with_columns(_default_ids(frame, prefix))
     require(frame["run_id"], source, "Give a run_id in every row, or in none.")
-    frame = fill_runs(_peak_rate(frame, ["run_id"]), source)
+    others = {source.written[name]: cells for name, cells in named.others.items()}
+    frame = fill_runs(_peak_rate(frame, ["run_id"]), source, others)
     require(frame["group_size"], source, "Give the run its group size in at least one row.")
     return frame
 
 
-def fill_runs(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
+def fill_runs(frame: pl.DataFrame, source: Source, others: Mapping[str, pl.Series] | None = None) -> pl.DataFrame:
     """Fill empty cells of a run's configuration from its other rows.
+
+    `others`: columns of the table that have no known meaning, which may tell runs of one name apart.
 
     Raises:
         RecordError: a run has two values in a column of `PER_RUN`.
@@ -154,7 +207,7 @@ def fill_runs(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
         # A run that went on with other GPUs is one run, of which no number of GPUs gives the speed.
         one = (pl.col("gpus").min() == pl.col("gpus").max()).over("run_id")
         frame = frame.with_columns(pl.when(one).then("gpus"))
-    _refuse_changes(frame, uneven, source)
+    _refuse_changes(frame, uneven, source, others or {})
     gaps = [name for name in uneven if frame[name].null_count()]
     return frame.with_columns(pl.col(name).max().over("run_id") for name in gaps)
 
@@ -235,7 +288,7 @@ def _default_ids(frame: pl.DataFrame, prefix: str) -> pl.Series:
     return named.select(pl.concat_str(pl.lit(prefix), joined).alias("run_id")).to_series()
 
 
-def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -> None:
+def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source, others: Mapping[str, pl.Series]) -> None:
     """Raise on a run with two values in one of `names`, naming both rows."""
     import polars as pl
 
@@ -248,11 +301,15 @@ def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source) -
         rows = frame.with_row_index("_at").filter(pl.col("run_id") == run_id, column.is_not_null())
         first = rows.row(0, named=True)
         other = rows.filter(column != first[name]).row(0, named=True)
-        raise RecordError(
+        here = frame["run_id"] == run_id
+        raise changes_within(
             f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
             f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
             "Give the two parts different run_ids: they are different runs. If n or B_p changed mid-run, give "
             "rollouts (C), which stay right across the change, in place of steps.",
+            {theirs: cells.filter(here) for theirs, cells in others.items()},
+            frame[name].filter(here),
+            source.written.get("run_id"),
         )
 
 
@@ -462,8 +519,12 @@ def typed_frame(named: Named, options: Options) -> pl.DataFrame:
         refuse_clock(cast("float | None", given["step"].max()), named.source.written.get("step", "step"))
     unsized = sizes_unknown(given)
     unknown = [*unsized, *(["rollouts"] if {"step", "rollouts"}.isdisjoint(given) else [])]
-    if "rollouts" in unknown or (unsized and not options.without_sizes):
-        refuse_without(unknown, named, sized=not options.without_sizes)
+    sized = not options.without_sizes
+    # A table that counts its rollouts can be read without B_p, which may lie there under another name.
+    counted = "rollouts" in given and {"problems_per_batch", schema.BATCH.name}.isdisjoint(given)
+    batch = batch_of_runs(named) if options.lenient and sized and counted else None
+    if "rollouts" in unknown or (unsized and sized) or batch is not None:
+        refuse_without(unknown, named, batch, sized=sized)
     for name in unsized:
         given[name] = pl.Series(name, [1], dtype=pl.Int64).new_from_index(0, named.height)
         if name == "group_size" and "run_id" not in given:
@@ -551,7 +612,8 @@ def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source, 
         'on_duplicate="last".',
         options=() if found is None else (option,),
     ).in_shell(
-        "Give different runs their own run_id or seed; if the later row replaces the earlier one, remove the earlier."
+        "Give different runs their own run_id or seed. If the later row replaces the earlier one, as after a resume, "
+        "remove the earlier; docs/logs.md has a call that does."
         if found is None
         else f"If column {found[0]!r} tells the runs apart, add {option}."
     )

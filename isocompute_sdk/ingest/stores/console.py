@@ -78,7 +78,7 @@ def _of_trainer(path: Path, settings: Settings) -> tuple[list[Attempt], tuple[No
         raise RecordError(
             f"{path} shows a trainer's rows without their steps, and neither a progress bar nor {_INTERVAL} says how "
             "many updates apart they are",
-            f"Put the trainer's arguments beside it, e.g. args.json with {_INTERVAL}.",
+            f"Put the trainer's arguments beside it, e.g. args.json with at least num_generations and {_INTERVAL}.",
         )
     attempts: list[Attempt] = []
     damage: list[tuple[int, str]] = []

@@ -131,6 +131,17 @@ def test_no_file_stops_the_doctor(tmp_path: Path, content: bytes, name: str) -> 
     assert finding.problems
 
 
+def test_a_plain_table_need_not_be_written_again(isocompute: Command, tmp_path: Path) -> None:
+    for models, command in ((("a", "a"), "fit"), (("a", "b"), "audit")):
+        rows = [(f"r{n}", model, n, step) for model, n in zip(models, (4, 8), strict=True) for step in range(0, 80, 10)]
+        table, written = tmp_path / "runs.csv", tmp_path / "written.parquet"
+        lines = (f"{run},{model},{n},16,{step},{0.1 + step * n / 1000}\n" for run, model, n, step in rows)
+        table.write_text("run,model,n,bp,step,avg@4\n" + "".join(lines))
+        assert f"next: isocompute {command} {written}" in isocompute("doctor", table, "--output", written).stdout
+        for path in (table, written):
+            assert json.loads(isocompute("doctor", path, "--json").stdout)["next"] == f"isocompute {command} {path}"
+
+
 @pytest.mark.slow
 def test_groups_are_those_of_an_audit(isocompute: Command, tmp_path: Path) -> None:
     # The second base model is better than the first, whatever the columns say.
@@ -276,3 +287,13 @@ def test_an_unused_column_is_asked_about_and_what_is_known_is_shown(isocompute: 
     assert "--rename prompts=problems_per_batch" in found.next
     answered = diagnose(table, rename={"prompts": "problems_per_batch"})
     assert [(one.group_size, one.problems_per_batch) for one in answered.runs] == [("8", "32")]
+
+
+def test_a_column_of_all_tokens_is_told_its_name(tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    rows = (f"a,8,32,{i},0.{i},{100.5 * i}\n" for i in range(6))
+    table.write_text("run_id,n,bp,step,avg@4,tokens_generated\n" + "".join(rows))
+    (found,) = diagnose(table).runs
+    (advice,) = (told for what, told in zip(found.problems, found.advice, strict=True) if "tokens_generated" in what)
+    assert "tokens" in advice.partition("--rename")[2].replace(",", " ").split()
+    assert not diagnose(table, rename={"tokens_generated": "tokens"}).runs[0].problems

@@ -82,6 +82,8 @@ def test_what_cannot_be_counted_is_asked(tmp_path: Path) -> None:
     fields = {question.field for question in propose(folder).questions.values()}
     assert fields == {"group_size", "problems_per_batch", "updates_per_batch"}
     assert diagnose(folder).verdict == "question"
+    (open_,) = diagnose(folder, set={"n": 12, "bp": 2}).runs
+    assert (open_.group_size, open_.problems_per_batch, open_.readable) == ("12", "2", False)
     for updates, rollouts in ((1, 60 * 24), (1.5, 40 * 24), (4, 15 * 24)):
         runs = RunSet.read(folder, n=12, bp=2, set={"updates_per_batch": updates})
         assert runs.runs()[0].rollouts == rollouts

@@ -83,11 +83,14 @@ def test_rows_that_are_buffered_stand_where_they_were_logged(
 def test_rows_without_bars_need_their_interval(tmp_path: Path) -> None:
     console = tmp_path / "train.log"
     console.write_text(trainer_console(range(5, 31, 5), 30, bars=False))
-    with pytest.raises(RecordError, match="logging_steps"):
+    with pytest.raises(RecordError, match="logging_steps") as refused:
         RunSet.read(console, group_size=4, problems_per_batch=2)
-    (tmp_path / "args.json").write_text(json.dumps({**ARGUMENTS, "logging_steps": 5}))
-    (training,) = RunSet.read(console).series("train_reward")
-    assert training.rollouts_T.tolist() == [8 * step for step in range(5, 31, 5)]
+    assert "num_generations" in str(refused.value.hint)
+    least = {"num_generations": 4, "logging_steps": 5}
+    for arguments, given in ((ARGUMENTS | least, {}), (least, {"problems_per_batch": 2, "updates_per_batch": 1})):
+        (tmp_path / "args.json").write_text(json.dumps(arguments))
+        (training,) = RunSet.read(console, set=given).series("train_reward")
+        assert training.rollouts_T.tolist() == [8 * step for step in range(5, 31, 5)]
 
 
 def test_a_resume_on_a_console_goes_on_where_it_says(tmp_path: Path) -> None:

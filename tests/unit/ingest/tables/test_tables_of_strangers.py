@@ -71,6 +71,98 @@ def test_numbers_of_no_known_name_are_left_out_unless_they_may_tell_runs_apart(t
         read(slip, left_out={})
 
 
+@pytest.mark.parametrize("name", ["bs", "prompts", "batch_size"])
+@pytest.mark.parametrize("count", ["step", "rollouts"])
+@pytest.mark.parametrize("n", ["n", "G"])
+def test_a_batch_is_asked_about_whatever_the_table_counts(tmp_path: Path, name: str, count: str, n: str) -> None:
+    rows = [(size, 64, step * (1 if count == "step" else size * 64), reward(step)) for size in (4, 8) for step in STEPS]
+    table = write(tmp_path / "t.csv", f"{n},{name},{count},quality", rows)
+    found = diagnose(table)
+    assert found.verdict == "question"
+    assert f"--rename {name}=problems_per_batch" in found.next
+    renamed = {name: "problems_per_batch", "G": "group_size"}
+    runs = read(table, rename={theirs: ours for theirs, ours in renamed.items() if theirs in (n, name)})
+    assert {(run.problems_per_batch, run.rollouts) for run in runs.runs()} == {(64, 70 * 4 * 64), (64, 70 * 8 * 64)}
+    if (n, count) == ("n", "rollouts"):
+        with pytest.raises(RecordError, match="ignore"):
+            read(table)
+        assert read(table, ignore=[name]).metrics == ("quality",)
+
+
+@pytest.mark.parametrize("known", [{}, {"problems_per_batch": 32}])
+def test_a_number_that_never_changes_is_no_metric(tmp_path: Path, known: dict[str, int]) -> None:
+    rows = [(n, 16, step, reward(step, n), n // 2) for n in (4, 8) for step in STEPS]
+    table = write(tmp_path / "t.csv", "n,width,step,quality,heads", rows)
+    assert "reward" not in (diagnose(table, set=known).question or "")
+    runs = read(table, set={"problems_per_batch": 32})
+    assert (runs.metrics, [note.data["columns"] for note in runs.notes]) == (("quality",), [["width", "heads"]])
+    assert "width" in read(table, set={"problems_per_batch": 32}, metric="width").metrics
+
+
+def test_decimals_with_a_comma_are_told_before_anything_is_asked(tmp_path: Path) -> None:
+    rows = [f"L8;8;32;{step};{str(reward(step)).replace('.', ',')}" for step in STEPS]
+    table = tmp_path / "t.csv"
+    table.write_text("\n".join(["Lauf;Gruppe;Aufgaben;Schritt;Genauigkeit", *rows, ""]))
+    found = diagnose(table)
+    assert found.verdict == "unusable"
+    assert "decimals with a point" in found.runs[0].advice[0]
+    assert diagnose(table, ignore=["Genauigkeit"]).verdict == "question"
+
+
+@pytest.mark.parametrize("form", ["step,avg@4", "step,metric,value"])
+def test_text_is_no_slip_of_a_column_of_numbers(tmp_path: Path, form: str) -> None:
+    def table(cell: object) -> Path:
+        middle = ["avg@4"] if "metric" in form else []
+        rows = [("a", 8, 32, cell, step, *middle, reward(step)) for step in STEPS]
+        return write(tmp_path / "t.csv", f"run,n,bp,GPU,{form}", rows)
+
+    assert [note.data["columns"] for note in read(table("H100")).notes] == [["GPU"]]
+    for number in (8, "8xH100"):
+        with pytest.raises(RecordError, match="looks like"):
+            read(table(number))
+
+
+RESUMED = (*range(0, 80, 10), *range(5, 85, 10))
+"""Steps of a run whose second part counts from 0 again, between those of the first."""
+
+
+@pytest.mark.parametrize("header", ["run,n,bp,step,avg@4", "Name,n,bp,train/global_step,train/kl,eval/reward"])
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        (RESUMED, True),
+        (sorted(RESUMED), False),
+        (sorted(RESUMED, reverse=True), False),
+        (sorted(RESUMED, key=lambda step: step * 37 % 101), False),
+        # By a reward that peaks, with the base model last, and in two parts in the wrong order.
+        (sorted(RESUMED, key=lambda step: -abs(step - 40)), False),
+        ((*range(10, 80, 10), 0), False),
+        ((*range(40, 80, 5), *range(0, 40, 5)), False),
+    ],
+)
+def test_steps_that_count_from_zero_again_are_told(
+    tmp_path: Path, header: str, steps: Sequence[int], told: bool
+) -> None:
+    more = [0.1] if "kl" in header else []
+    rows = [("a", 8, 32, step, *more, reward(step)) for step in sorted(steps)]
+    rows += [("b", 8, 32, step, *more, reward(i)) for i, step in enumerate(steps)]
+    runs = read(write(tmp_path / "t.csv", header, rows))
+    notes = [note.data for note in runs.notes if note.code == "steps-go-back"]
+    assert notes == ([{"run_id": "b", "before": 70, "step": 5}] if told else [])
+
+
+def test_a_resume_that_repeats_steps_and_replaces_them_is_no_step_back(tmp_path: Path) -> None:
+    rows = [
+        ("a", 8, 32, step, reward(step) + i / 1e3) for i, step in enumerate((*range(0, 80, 10), *range(40, 120, 10)))
+    ]
+    table = write(tmp_path / "t.csv", "run,n,bp,step,avg@4", rows)
+    with pytest.raises(RecordError, match="on_duplicate") as refused:
+        read(table)
+    assert "docs/logs.md" in str(refused.value.shell_hint)
+    runs = read(table, on_duplicate="last")
+    assert (len(runs), runs.notes) == (12, ())
+
+
 def test_a_reward_of_the_training_set_is_no_evaluation(tmp_path: Path) -> None:
     rows = [("a", 8, 32, step, "train", "reward", reward(step)) for step in STEPS]
     runs = read(write(tmp_path / "t.csv", "run,n,bp,update_step,set,metric,reward", rows))

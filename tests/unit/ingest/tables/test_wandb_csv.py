@@ -8,7 +8,7 @@ import pytest
 
 from isocompute_sdk import fit
 from isocompute_sdk.errors import FitError, RecordError
-from isocompute_sdk.ingest import propose, read_mapped
+from isocompute_sdk.ingest import diagnose, propose, read_mapped
 from isocompute_sdk.ingest.reader import read
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.timing.measuring import measure
@@ -229,9 +229,9 @@ def test_the_settings_of_a_trainer_in_a_history_are_its_configuration(tmp_path: 
         # 8 forward steps of which 4 make an update.
         assert {one.context["updates_per_batch"] for one in runs.runs()} == {2}
         assert {one.rollouts for one in runs.runs()} == {30 / 2 * 128}
-        with pytest.raises(RecordError, match="n is given twice"):
-            read(source, n=2)
-        assert "sources-disagree" in {note.code for note in read(source, rollouts_per_batch=256).notes}
+        for given in ({"n": 2}, {"rollouts_per_batch": 256}):
+            with pytest.raises(RecordError, match="is given twice"):
+                read(source, set=given)
 
 
 def test_the_configuration_in_a_history_says_the_sizes_whatever_it_measured(tmp_path: Path):
@@ -245,6 +245,35 @@ def test_the_configuration_in_a_history_says_the_sizes_whatever_it_measured(tmp_
     assert not [name for name in runs.metrics if "config" in name]
     # A mean over n answers is one over any other number of them.
     assert fit(runs.filter(metric="eval/reward"), metric="eval/reward").group_sizes == (4, 8)
+
+
+@pytest.mark.parametrize("batch", ["config.rollouts_per_batch", "config.rollouts_per_step", "completions_per_step"])
+def test_a_history_may_say_the_rollouts_of_a_batch(tmp_path: Path, batch: str):
+    names = f"Name,_step,train/global_step,eval/reward,train/completions/mean_length,config.num_generations,{batch}"
+    rows = [f"n{n},{2 * step},{step},0.{step},300,{n},128" for n in (4, 8) for step in (10, 20, 30)]
+    path = write(tmp_path, "\n".join([names, *rows, ""]), "history.csv")
+    assert not propose(path).open_questions()
+    runs = read(path)
+    assert {(one.group_size, one.problems_per_batch, one.rollouts) for one in runs.runs()} == {
+        (4, 32, 30 * 128),
+        (8, 16, 30 * 128),
+    }
+    assert batch not in runs.metrics
+    with pytest.raises(RecordError, match="cannot make the 128 rollouts"):
+        read(path, problems_per_batch=64)
+
+
+@pytest.mark.parametrize("measure", ["train/completions/mean_length", "other"])
+@pytest.mark.parametrize("name", ["Name", "run"])
+def test_runs_of_one_name_are_told_apart_by_a_column_of_ids(tmp_path: Path, name: str, measure: str):
+    names = f"{name},notes,ID,train/global_step,{measure},eval/reward,n,bp"
+    rows = [f"grpo,try {step},id{n},{step},0.1,0.{step},{n},16" for n in (4, 8) for step in (10, 20, 30)]
+    path = write(tmp_path, "\n".join([names, *rows, ""]), "history.csv")
+    found = diagnose(path)
+    assert found.verdict == "question"
+    assert "ID=run_id" in found.next
+    runs = read(path, rename={"ID": "run_id"}, ignore=[name] * ("--ignore" in found.next))
+    assert {run.run_id: run.group_size for run in runs.runs()} == {"id4": 4, "id8": 8}
 
 
 def test_a_history_in_two_parts_in_the_wrong_order_is_one_start(tmp_path: Path):
