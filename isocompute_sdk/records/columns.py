@@ -457,7 +457,7 @@ def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, acce
     value = series[index]
     is_nan = str(value).strip().lower() in ("nan", "+nan", "-nan")
     hint = (
-        "Write decimals with a point."
+        "Write decimals with a point, and thousands without a comma."
         if re.fullmatch(_WITH_COMMA, str(value))
         else "Correct the value, or drop the row."
     )
