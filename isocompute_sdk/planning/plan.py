@@ -589,8 +589,13 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     units = [unit for unit in UNITS if unit in plan.costs]
     gpus = None if plan.throughput is None else plan.throughput.gpus
     together = [amount_text(plan.wall_hours, "wall_hours") + ("" if gpus is None else f" on {counted(gpus, 'GPU')}")]
+    logged = {key for note in plan.notes if note.code == "speed-from-runs" for key in note.data}
+    words = {"rollouts_per_second": "speed", "tokens_per_rollout": "lengths"}
+    read = [what for key, what in words.items() if key in logged]
+    said = [f"{joined(read)} from the logs of the runs"] if read else []
     if assumed := plan.assumed_of_time:
-        together[0] += f" (assumed: {'; '.join(f'{what}: {remedy}' for what, remedy in assumed)})"
+        said.append(f"assumed: {'; '.join(f'{what}: {remedy}' for what, remedy in assumed)}")
+    together[0] += f" ({'; '.join(said)})" if said else ""
     of, unit = plan.breakdown["evaluation"], "wall_hours" if gpus is None else "gpu_hours"
     evaluations = amount_text(of[unit], unit)
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])

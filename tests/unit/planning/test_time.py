@@ -357,6 +357,7 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     assert hours.throughput.rollouts_per_second == pytest.approx(50, rel=0.05)
     assert hours.costs["gpu_hours"] <= 100
     assert "speed-from-runs" in codes(hours)
+    assert "logs" in dict(answer(hours))["in total"]
     tokens = planner.allocate("100M tokens")
     assert tokens.rollouts * 640 <= 100e6
     assert "speed-from-runs" in codes(tokens)
