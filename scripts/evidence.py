@@ -173,7 +173,7 @@ def shown() -> Iterator[str]:
             ("audit.md", "is best of those", f"audit {paper}"),
             ("health.md", "decayed-run", "status exp --watch --once"),
             ("README.md", "Approve up to step", f"allocate {table} --budget 900k"),
-            ("forecast.md", "fitted avg@4", f"forecast {table} --run run-n128"),
+            ("forecast.md", "fitted avg@4", f"forecast {table} --run run-n32"),
             ("logs.md", "run-n8 ", f"doctor {table}"),
             ("concepts.md", "is best of those", plan),
             ("planning.md", "predicted avg@4", plan),
