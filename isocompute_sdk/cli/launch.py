@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TRACKERS = ("wandb", "mlflow", "tensorboard")
 """Options of backends that send the log to a tracker."""
-MAX_SHOWN = 85
+MAX_SHOWN = 100
 """Lines of a script that are shown."""
 
 
