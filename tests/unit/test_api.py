@@ -479,3 +479,15 @@ def test_evaluation_sets_of_other_names_are_fitted_together_where_they_are_the_s
     with pytest.raises(RecordError) as several:
         iso.fit(both, "avg@4", pool="eval_set")
     assert "--eval-set" in str(several.value.options)
+
+
+def test_an_average_on_another_evaluation_set_does_not_stand_in(runs: RunSet) -> None:
+    table = runs.to_polars()
+    hard = table.with_columns(metric=pl.lit("avg@32"), eval_set=pl.lit("aime24"), value=pl.col("value") / 2)
+    both = RunSet.from_frame(pl.concat([table.with_columns(eval_set=pl.lit("math")), hard]))
+    for asked, fitted in ((None, runs), ("aime24", RunSet.from_frame(hard))):
+        fits = iso.fit(both, eval_set=asked, draws=4)
+        alone = iso.fit(fitted, draws=4)
+        assert fits.metric == alone.metric
+        assert fits.best_group_size([1e5]) == alone.best_group_size([1e5])
+        assert "run-left-out" not in {note.code for note in fits.notes}
