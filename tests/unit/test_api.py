@@ -479,6 +479,13 @@ def test_evaluation_sets_of_other_names_are_fitted_together_where_they_are_the_s
     with pytest.raises(RecordError) as several:
         iso.fit(both, "avg@4", pool="eval_set")
     assert "--eval-set" in str(several.value.options)
+    # Of a named set, the runs that lack it have it under another name.
+    new = make_runs(lambda n, bp, c: 0.3 + 0.1 * np.log10(c) * n / 64, [(64, 32)], compute, eval_set="new")
+    mixed = both.concat(new)
+    left = iso.fit(mixed, "avg@4", "validation", draws=4)
+    (note,) = (note for note in left.notes if note.code == "run-left-out")
+    assert (left.group_sizes, note.data["runs"], "--pool eval_set" in note.message) == ((8, 32), [*new.run_ids], True)
+    assert iso.fit(mixed, "avg@4", "validation", pool="eval_set", draws=4).group_sizes == (8, 32, 64)
 
 
 def test_an_average_on_another_evaluation_set_does_not_stand_in(runs: RunSet) -> None:
