@@ -375,7 +375,7 @@ class RunSet:
         """The same runs with their held-out evaluation sets under one name, as of the same problems.
 
         Args:
-            eval_set: the name; the name, if it is that of one; runs that were measured on that set keep their others apart.
+            eval_set: the name, if a set has it; runs that were measured on that set keep their others apart.
 
         Raises:
             RecordError: a run was measured on several.

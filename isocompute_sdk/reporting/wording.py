@@ -61,6 +61,11 @@ def bounds_words(measured: Fits | Audit | None) -> list[str]:
     return ["--bounds {:.10g} {:.10g}".format(*measured.bounds)]
 
 
+def set_words(measured: Fits | Audit) -> list[str]:
+    """`--eval-set` of what was fitted, where one was chosen."""
+    return [] if measured.eval_set is None else [f"--eval-set {quote(measured.eval_set)}"]
+
+
 def speed_options(plan: Plan) -> list[str]:
     """Options that say how fast and dear the plan's GPUs are, and its deadline; none where its budget needs none."""
     speed, budget, hours = plan.throughput, plan.budget, plan.budget.deadline_hours

@@ -498,3 +498,6 @@ def test_an_average_on_another_evaluation_set_does_not_stand_in(runs: RunSet) ->
         assert fits.metric == alone.metric
         assert fits.best_group_size([1e5]) == alone.best_group_size([1e5])
         assert "run-left-out" not in {note.code for note in fits.notes}
+    name, *others = runs.run_ids
+    apart = both.filter(run_id=others, metric="avg@4").concat(both.filter(run_id=name, metric="avg@32"))
+    assert iso.forecast(apart, name).to_dict() == iso.forecast(apart.filter(run_id=name), metric="avg@32").to_dict()
