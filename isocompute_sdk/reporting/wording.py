@@ -26,8 +26,6 @@ OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-gro
 """Codes of notes about fitted curves, which mean nothing where no run rises."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 """Laws in update steps, which only plans with a fixed M and B use."""
-GOING_ON = "whether to continue that run"
-"""What the command of `going_on` answers."""
 PROBLEMS = "PROBLEMS.jsonl"
 """What stands for a file of problems in a command."""
 DATA = (".jsonl", ".ndjson", ".json")
@@ -117,6 +115,12 @@ def named_from_here(fits: Fits, folder: Path) -> Fits:
         return word if typed_here else os.path.relpath(there)
 
     return replace(fits, read_from=shlex.join(map(here, shlex.split(fits.read_from))))
+
+
+def whether_to_go_on(plan: Plan) -> str:
+    """What the command of `going_on` answers, in words."""
+    assert plan.gain is not None, "of a plan with a run to go on with"
+    return f"whether to continue {plan.gain.run_to_go_on}"
 
 
 def going_on(plan: Plan) -> str:
