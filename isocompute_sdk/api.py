@@ -43,7 +43,7 @@ from isocompute_sdk.records.comparable import (
     unlike_at_start,
     varied_sets,
 )
-from isocompute_sdk.records.grouping import measured_as
+from isocompute_sdk.records.grouping import kin, measured_as
 from isocompute_sdk.records.reward_metrics import (
     TRAIN_SET,
     headline,
@@ -144,7 +144,7 @@ def fit(
         options=options,
     )
     if EVAL_SET in question.pool:
-        runs = runs.on_one_set()
+        runs = runs.on_one_set(eval_set)
     if metric is None:
         return question.answer(runs, *unasked(runs, eval_set))
     if isinstance(metric, str):
@@ -226,7 +226,7 @@ class _Question:
             *(taken_for_granted(series, CONTEXT_FIELDS) if UNSTATED in self.pool else []),
             *confounded(series, self.pool),
             *_on_logs(runs, series),
-            *_of_other_rewards(runs, metric, series),
+            *_of_other_rewards(runs, measured),
             *sick,
         ]
         return replace(
@@ -572,18 +572,24 @@ def _settings(method: str, options: Mapping[str, Any]) -> PaperOptions | Surface
     return OPTIONS[method](**changed)
 
 
-def _of_other_rewards(runs: RunSet, metric: str, series: Sequence[RunSeries]) -> list[Note]:
-    """That runs are not used, since they have another reward than the metric."""
-    absent = {*runs.run_ids} - {one.run_id for one in series}
+def _of_other_rewards(runs: RunSet, measured: MeasuredRuns) -> list[Note]:
+    """That runs are not used, since they have another reward than the metric, or have it on another set only."""
+    metric = measured.metric
+    absent = {*runs.run_ids} - {one.run_id for one in measured.series}
     others = runs.filter(run_id=absent) if absent else None
     theirs = None if others is None else headline(measured_in(others.to_polars()))
-    if others is None or theirs is None or theirs[0] == metric:
+    if others is None or theirs is None or theirs == (metric, TRAIN_SET):
         return []
-    names, is_training = others.filter(metric=theirs[0]).run_ids, is_training_reward(theirs[0])
-    text = f"{counted(len(names), 'run')} not used ({listed(names, 4)}): without {metric}, with {theirs[0]}."
+    name, where = theirs
+    names, is_training = others.filter(metric=name, eval_set=where).run_ids, is_training_reward(name)
+    have, option = name, f"--rename {quote(f'{name}={metric}')}"
+    if where != measured.eval_set and name in kin(metric, [name]):
+        metric, have, option = f"{metric} on {measured.eval_set}", f"{name} on {where}", f"--pool {EVAL_SET}"
+    text = f"{counted(len(names), 'run')} not used ({listed(names, 4)}): without {metric}, with {have}."
     if not is_training:
-        text += f" If that is the same reward, add --rename {quote(f'{theirs[0]}={metric}')}."
-    return [Note("run-left-out", "info" if is_training else "warning", text, {"metric": theirs[0], "runs": [*names]})]
+        what = "reward" if have == name else "set of problems"
+        text += f" If that is the same {what}, add {option}."
+    return [Note("run-left-out", "info" if is_training else "warning", text, {"metric": name, "runs": [*names]})]
 
 
 def _on_logs(runs: RunSet, series: Sequence[RunSeries]) -> list[Note]:

@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_nu
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, grouped
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, grouped, still_runs
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
 from isocompute_sdk.health.detectors import falls
 from isocompute_sdk.health.findings import FALLS, Finding
@@ -142,13 +142,16 @@ def _audit_group(
         return GroupAudit(
             name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
         )
-    field = Field.of(fits, plain)
+    # The fit leaves them out: what others of their n reached is no merit of theirs.
+    still = {one.run_id: float(one.value_T.mean()) for one in members if one.run_id in still_runs(members, fell)}
+    field = Field.of(fits, [run for run in plain if run.run_id not in still])
     sets = [None if info.context["n_problems"] is None else float(info.context["n_problems"]) for info in group.runs]
     if field.fits.surface is None or field.fits.surface.layout.set_reference is None:
         sets = [None] * len(sets)
     paths = {n_problems: field.path(n_problems) for n_problems in set(sets)}
     judged = [
-        _judge(field, run, n_problems, paths[n_problems], level) for run, n_problems in zip(plain, sets, strict=True)
+        _judge(field, run, n_problems, paths[n_problems], level, still.get(run.run_id))
+        for run, n_problems in zip(plain, sets, strict=True)
     ]
     if fits.no_rise:
         # The prior alone would speak.
@@ -304,8 +307,13 @@ class Field:
         return Path(compute_G, [keys[k] for k in best], reward_DG)
 
 
-def _judge(field: Field, run: RunAudit, n_problems: float | None, path: Path, level: float) -> tuple[RunAudit, Array]:
-    """One run with its standing in its group, and draws of the rollouts that reach its reward at the best known n."""
+def _judge(
+    field: Field, run: RunAudit, n_problems: float | None, path: Path, level: float, measured: float | None
+) -> tuple[RunAudit, Array]:
+    """One run with its standing in its group, and draws of the rollouts that reach its reward at the best known n.
+
+    Its reward is that of its n, or what it measured where that is given.
+    """
     own = (run.group_size, run.problems_per_batch)
     useful = max(run.useful, min(first for first, _ in field.reach.values()))
     known = field.known_at(run.rollouts)
@@ -313,6 +321,8 @@ def _judge(field: Field, run: RunAudit, n_problems: float | None, path: Path, le
     place = int(np.argmax(np.round(reward_DK.mean(axis=0), 12)))
     best, there_D = known[place], reward_DK[:, place]
     here_D = field.draws(np.array([useful]), [own], n_problems)[:, 0, 0]
+    if measured is not None:
+        here_D, own = np.full(len(here_D), measured), None
     behind = estimate(there_D - here_D, level)
     equal_D = np.full(len(here_D), useful)
     if best != own:

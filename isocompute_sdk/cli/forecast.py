@@ -104,7 +104,7 @@ def forecast(
     """
     from isocompute_sdk import api
     from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
-    from isocompute_sdk.reporting.wording import bounds_words
+    from isocompute_sdk.reporting.wording import bounds_words, set_words
 
     typed = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*x?\s*", to)
     if typed is None:
@@ -122,7 +122,8 @@ def forecast(
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
         mine = runs if name is None else runs.filter(run_id=name)
         behind = sweep or api.fit(mine, reading.metric, eval_set, bounds=bounds, rng=seed)
-        given = [] if reading.saved(logs) else [*bounds_words(behind), *(f"--pool {name}" for name in pool or ())]
+        said = [*set_words(behind), *bounds_words(behind), *(f"--pool {name}" for name in pool or ())]
+        given = [] if reading.saved(logs) else said
         plan_anew = [
             "isocompute allocate",
             *reading.sources(logs),
@@ -169,6 +170,7 @@ def _read(
     """The runs, and fits of several together or why there are none."""
     from isocompute_sdk import api
     from isocompute_sdk.fitting.fits import Fits
+    from isocompute_sdk.records.comparable import EVAL_SET
 
     if (file := reading.saved(logs)) is not None:
         fits = Fits.load(file)
@@ -179,6 +181,8 @@ def _read(
         return runs, None, None
     try:
         pool, where = as_study(logs, pool, eval_set)
+        # Also a run that is forecast without the others has that set.
+        runs = runs.on_one_set(where) if EVAL_SET in pool else runs
         return runs, api.fit(runs, reading.metric, where, bounds=bounds, rng=seed, pool=pool), None
     except (FitError, RecordError) as error:
         return runs, None, error

@@ -159,7 +159,7 @@ def launch(
 
 def _next(plan: Plan, start: str, output_dir: str, train_data: str) -> Iterator[str]:
     """What to type to start the script, which needs its files; and at its check or the end of what is approved."""
-    from isocompute_sdk.reporting.wording import bounds_words, runs_behind
+    from isocompute_sdk.reporting.wording import bounds_words, runs_behind, set_words
 
     yield ("to train it anyway" if _not_approved(plan) else "next") + start
     approval, trained = plan.approval, plan.approved_steps
@@ -175,6 +175,7 @@ def _next(plan: Plan, start: str, output_dir: str, train_data: str) -> Iterator[
         alone = percent or not _own_runs(plan) or any(word in read for word in (" --set ", " --map "))
         beside = "" if alone else read.strip()
         source, same = f" {beside}" * bool(beside), rewards(plan) if beside else []
+        same += set_words(plan.fits) if beside and plan.fits is not None else []
         if any(option.startswith("--rename") for option in same):
             when += f", if {plan.metric} is the same reward as the script's avg@{plan.evaluation.samples}"
         words = [

@@ -253,8 +253,11 @@ def _scripts(
     cost, hours = yield from _launches(first, plan, paths, checkpoints, fits, model_option(model))
     made = _first_number(paths)
     folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
+    when = "when they have finished"
+    if fits is not None and fits.bounds == (0.0, 100.0):
+        when += " (your runs are in percent: multiply the new rewards by 100 first, unless the reward file gives 100)"
     if is_saved:
-        yield f"when they have finished: plan again with all logs, yours and {joined(folders)}"
+        yield f"{when}: plan again with all logs, yours and {joined(folders)}"
     else:
         rates = [plan.recipe.learning_rate(run.rollouts_per_batch) for run in first.runs]
         differ = [f"--pool {name}" for name in pooled(fits, rates) if name not in (fitting.pool or ())]
@@ -263,7 +266,7 @@ def _scripts(
         digits = 0 if plan.budget.unit in ("rollouts", "tokens") else 2
         paid = [f"--spent {name}={round(amount, digits):.12g}" for name, amount in spent.items()]
         words, deadline = without(typed.words, ("--spent",)), plan.budget.deadline_hours
-        named, when = [] if fitting.metric else rewards(plan), "when they have finished"
+        named = [] if fitting.metric else rewards(plan)
         if fitting.map is not None:
             # A mapping is read in place of paths.
             table = str(fitting.map.with_suffix(".parquet"))

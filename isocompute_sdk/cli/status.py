@@ -149,6 +149,7 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     from isocompute_sdk.health.live_run import CHANGE_FIRST, is_recipe_first
     from isocompute_sdk.ingest.paths import Listing, is_log, tables_among
     from isocompute_sdk.records.asked import runs_without_sizes
+    from isocompute_sdk.records.columns import TRAIN_SETS
 
     options: dict[str, Any] = {"without_sizes": True} if paths else {}
     try:
@@ -177,8 +178,10 @@ def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordE
     for text in dict.fromkeys([*copied, *(note.message for note in flat.values() if note.data["runs"] > 1)]):
         say(printable(text))
     width = widest(row["run_id"] for row in rows)
+    several = {one for one in runs.metrics if len({*runs.filter(metric=one).eval_sets} - {*TRAIN_SETS}) > 1}
     for row in rows:
-        value = f"last {row['metric']} {row['value']:.3f}" if row["metric"] else ""
+        on = f" on {row['eval_set']}" if row["metric"] in several else ""
+        value = f"last {row['metric']}{on} {row['value']:.3f}" if row["metric"] else ""
         rollouts = "?" if row["rollouts"] is None else f"{row['rollouts']:,.0f}"
         n, problems = or_unknown(row["group_size"]), or_unknown(row["problems_per_batch"])
         step = "?" if row["step"] is None else f"{row['step']:,.0f}"

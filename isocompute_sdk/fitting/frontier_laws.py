@@ -17,6 +17,7 @@ from isocompute_sdk.fitting.paper.reward_curve import PLATEAU_SEEN, RewardCurve
 from isocompute_sdk.fitting.surface.answers import best_size_interval
 from isocompute_sdk.fitting.surface.surface import SEEN
 from isocompute_sdk.notes import Note
+from isocompute_sdk.phrases import joined
 from isocompute_sdk.tolerances import FAR, LEVEL
 
 LAW_POINTS_PER_DECADE = 60
@@ -219,7 +220,8 @@ def about_laws(fits: Fits) -> Iterator[Note]:
     if best != largest and not near:
         return
     parts = [f"is the largest that was run ({largest})"] if best == largest else []
-    parts += [f"lies within one octave of B_max / B_p = {(limit or 0) / bp:g} (n = {n}, B_p = {bp})" for n, bp in near]
+    limits = [f"{(limit or 0) / bp:g} (n = {n}, B_p = {bp})" for n, bp in near]
+    parts += [f"lies within one octave of B_max / B_p = {joined(limits)}"] if near else []
     yield Note(
         "best-group-size-at-grid-edge",
         "warning",

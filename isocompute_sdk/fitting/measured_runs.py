@@ -18,6 +18,7 @@ from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.asked import best_beside
+from isocompute_sdk.records.columns import TRAIN_SETS
 from isocompute_sdk.records.grouping import Group, group_runs, kin
 from isocompute_sdk.records.reward_metrics import (
     ONE_SCALE,
@@ -42,6 +43,7 @@ class MeasuredRuns:
     """The runs that measured one metric; for avg@k also those that measured another avg@j only."""
 
     metric: str
+    eval_set: str
     series: tuple[RunSeries, ...]
     stand_ins: Mapping[str, int | None]
     """Samples j by run id, for runs whose avg@j stands in for avg@k; None where j is unknown."""
@@ -64,13 +66,15 @@ class MeasuredRuns:
         series = list(runs.series(metric, eval_set))
         stand_ins: dict[str, int | None] = {}
         sets = runs.filter(metric=metric).eval_sets
-        where = eval_set or (sets[0] if len(sets) == 1 else None)
-        for other in kin(metric, runs.metrics)[1:] if stand_in else ():
+        where = eval_set or next((name for name in sets if name not in TRAIN_SETS), sets[0])
+        # On another set it is another reward.
+        on_set = runs.filter(eval_set=where)
+        for other in kin(metric, on_set.metrics)[1:] if stand_in else ():
             have = {one.run_id for one in series}
-            more = [one for one in runs.series(other, where) if one.run_id not in have]
+            more = [one for one in on_set.series(other, where) if one.run_id not in have]
             series += more
             stand_ins |= {one.run_id: average_of(other) for one in more}
-        return cls(metric, tuple(series), stand_ins, best_beside(runs, metric, eval_set))
+        return cls(metric, where, tuple(series), stand_ins, best_beside(runs, metric, eval_set))
 
     @property
     def noise_scales(self) -> dict[str, float]:

@@ -122,7 +122,7 @@ def _trouble(finding: Finding) -> Trouble | None:
 def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
     """The run among the runs of fits, and their surface if it was fitted to exactly these.
 
-    Without a surface over rollouts the run stays alone.
+    Without a surface over rollouts the run stays alone, and where they measured it on another evaluation set only.
 
     Raises:
         FitError: fits of another metric.
@@ -135,6 +135,8 @@ def in_sweep(live: LiveRun, fits: Fits) -> tuple[LiveRun, Surface | None]:
         )
     measured = MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True)
     series, scales = measured.series, measured.noise_scales
+    if live.one.run_id in {*fits.table.run_ids} - {one.run_id for one in series}:
+        return live, None
     others = [one for one in series if one.run_id != live.one.run_id and np.any(one.rollouts_T > 0)]
     evaluations = [np.stack((one.rollouts_T, one.value_T)) for one in series if one.run_id == live.one.run_id]
     known = any(np.array_equal(one, (live.one.rollouts_T, live.one.value_T)) for one in evaluations)

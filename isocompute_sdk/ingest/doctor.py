@@ -31,7 +31,7 @@ from isocompute_sdk.ingest.reader import Collection, collect
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, DEFAULT_EVAL_SET, N_AND_BP, PLACEHOLDERS, Options
+from isocompute_sdk.records.columns import BATCH, DEFAULT_EVAL_SET, N_AND_BP, PLACEHOLDERS, TRAIN_SETS, Options
 from isocompute_sdk.records.reward_metrics import (
     ONE_SCALE,
     TRAIN_REWARD,
@@ -390,7 +390,11 @@ def _measured(name: str, source: str, runs: RunSet, attempts: int, asked: str | 
     frame = runs.to_polars()
     likely = headline(measured_in(frame))
     metric = asked if asked in runs.metrics else None if likely is None else likely[0]
-    trained = frame.filter(pl.col("metric") == (metric or ""))["rollouts"] > 0
+    measured = frame.filter(pl.col("metric") == (metric or ""))
+    # Of several evaluation sets one counts.
+    sets = measured.partition_by("eval_set", maintain_order=True)
+    one = max(sets, key=lambda part: (part["eval_set"][0] not in TRAIN_SETS, len(part)), default=measured)
+    trained = one["rollouts"] > 0
     count = int(trained.sum())
     spent = [info.rollouts_spent for info in infos if info.rollouts_spent is not None]
     return RunFinding(

@@ -247,7 +247,9 @@ class BudgetFor(Answer):
     def _sentence(self) -> str:
         wanted = f"{self.metric} {self.reward:g}"
         if self.reward <= self.base_reward:
-            return f"{wanted} needs no training: the base model is predicted at {self.base_reward:.3f}"
+            share = 0.0 < self.reward < 1.0 < self.base_reward < 100.0 * self.reward
+            meant = f"; did you mean {100.0 * self.reward:g}?" if share else ""
+            return f"{wanted} needs no training: the base model is predicted at {self.base_reward:.3f}{meant}"
         already = f"a run already reached {self.reached}; " if self.reached is not None else ""
         if self.expected is not None:
             return f"{already}{wanted} is predicted to cost {amount_text(self.expected, self.unit)}"

@@ -371,8 +371,11 @@ class RunSet:
             raise RecordError("no row meets the predicates", "Loosen them.")
         return RunSet(kept, self._notes)
 
-    def on_one_set(self) -> RunSet:
+    def on_one_set(self, eval_set: str | None = None) -> RunSet:
         """The same runs with their held-out evaluation sets under one name, as of the same problems.
+
+        Args:
+            eval_set: the name, if a set has it; runs that were measured on that set keep their others apart.
 
         Raises:
             RecordError: a run was measured on several.
@@ -382,8 +385,11 @@ class RunSet:
         held_out = [name for name in self.eval_sets if name not in TRAIN_SETS]
         if len(held_out) < 2:
             return self
-        one = DEFAULT_EVAL_SET if DEFAULT_EVAL_SET in held_out else held_out[0]
-        named = pl.when(pl.col("eval_set").is_in(held_out)).then(pl.lit(one)).otherwise(pl.col("eval_set"))
+        one = next(name for name in (eval_set, DEFAULT_EVAL_SET, *held_out) if name in held_out)
+        moved = pl.col("eval_set").is_in(held_out)
+        if one == eval_set:
+            moved &= ~(pl.col("eval_set") == one).any().over("run_id")
+        named = pl.when(moved).then(pl.lit(one)).otherwise(pl.col("eval_set"))
         frame = self._frame.with_columns(named.alias("eval_set"))
         if frame.select("run_id", "step", "metric", "eval_set").is_duplicated().any():
             raise RecordError(

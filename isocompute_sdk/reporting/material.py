@@ -37,6 +37,7 @@ from isocompute_sdk.reporting.wording import (
     load_plan,
     named_from_here,
     runs_behind,
+    set_words,
     speed_options,
 )
 from isocompute_sdk.run_folders import store
@@ -213,8 +214,7 @@ class Material:
         known = self.audit if self.fits is None else self.fits
         words = [f"isocompute {command}", source or self.behind]
         if known is not None and (self.fits is None or self.fits.method in FITTED):
-            words += [f"--metric {quote(known.metric)}", *bounds_words(known)]
-            words += [] if known.eval_set is None else [f"--eval-set {quote(known.eval_set)}"]
+            words += [f"--metric {quote(known.metric)}", *bounds_words(known), *set_words(known)]
             words += [] if self.fits is None else [f"--pool {name}" for name in self.fits.options.get("pool", ())]
         words += [] if self.plan is None else speed_options(self.plan)
         return " ".join(word for word in [*words, *options] if word)
@@ -261,7 +261,7 @@ class Material:
             kept = word.partition("=")[0] in ABOUT_RUNS if word.startswith("--") else kept
             words += [word] * kept
         if self.runs is None and self.fits is not None:
-            words = [f"--metric {quote(self.fits.metric)}", *bounds_words(self.fits)]
+            words = [f"--metric {quote(self.fits.metric)}", *bounds_words(self.fits), *set_words(self.fits)]
             words += [f"--pool {name}" for name in self.fits.options.get("pool", ())]
         source = self.behind if self.runs is None else self.typed
         return going_on(self.plan).replace("RUNS", " ".join(word for word in (source, *words) if word))

@@ -26,8 +26,6 @@ OF_CURVES = ("plateau-unidentified", "law-at-bound", "backtest-missed", "few-gro
 """Codes of notes about fitted curves, which mean nothing where no run rises."""
 STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 """Laws in update steps, which only plans with a fixed M and B use."""
-GOING_ON = "whether to continue that run"
-"""What the command of `going_on` answers."""
 PROBLEMS = "PROBLEMS.jsonl"
 """What stands for a file of problems in a command."""
 DATA = (".jsonl", ".ndjson", ".json")
@@ -59,6 +57,11 @@ def bounds_words(measured: Fits | Audit | None) -> list[str]:
     if measured is None or measured.bounds == (0.0, 1.0):
         return []
     return ["--bounds {:.10g} {:.10g}".format(*measured.bounds)]
+
+
+def set_words(measured: Fits | Audit) -> list[str]:
+    """`--eval-set` of what was fitted, where one was chosen."""
+    return [] if measured.eval_set is None else [f"--eval-set {quote(measured.eval_set)}"]
 
 
 def speed_options(plan: Plan) -> list[str]:
@@ -112,6 +115,12 @@ def named_from_here(fits: Fits, folder: Path) -> Fits:
         return word if typed_here else os.path.relpath(there)
 
     return replace(fits, read_from=shlex.join(map(here, shlex.split(fits.read_from))))
+
+
+def whether_to_go_on(plan: Plan) -> str:
+    """What the command of `going_on` answers, in words."""
+    assert plan.gain is not None, "of a plan with a run to go on with"
+    return f"whether to continue {plan.gain.run_to_go_on}"
 
 
 def going_on(plan: Plan) -> str:

@@ -479,3 +479,25 @@ def test_evaluation_sets_of_other_names_are_fitted_together_where_they_are_the_s
     with pytest.raises(RecordError) as several:
         iso.fit(both, "avg@4", pool="eval_set")
     assert "--eval-set" in str(several.value.options)
+    # Of a named set, the runs that lack it have it under another name.
+    new = make_runs(lambda n, bp, c: 0.3 + 0.1 * np.log10(c) * n / 64, [(64, 32)], compute, eval_set="new")
+    mixed = both.concat(new)
+    left = iso.fit(mixed, "avg@4", "validation", draws=4)
+    (note,) = (note for note in left.notes if note.code == "run-left-out")
+    assert (left.group_sizes, note.data["runs"], "--pool eval_set" in note.message) == ((8, 32), [*new.run_ids], True)
+    assert iso.fit(mixed, "avg@4", "validation", pool="eval_set", draws=4).group_sizes == (8, 32, 64)
+
+
+def test_an_average_on_another_evaluation_set_does_not_stand_in(runs: RunSet) -> None:
+    table = runs.to_polars()
+    hard = table.with_columns(metric=pl.lit("avg@32"), eval_set=pl.lit("aime24"), value=pl.col("value") / 2)
+    both = RunSet.from_frame(pl.concat([table.with_columns(eval_set=pl.lit("math")), hard]))
+    for asked, fitted in ((None, runs), ("aime24", RunSet.from_frame(hard))):
+        fits = iso.fit(both, eval_set=asked, draws=4)
+        alone = iso.fit(fitted, draws=4)
+        assert fits.metric == alone.metric
+        assert fits.best_group_size([1e5]) == alone.best_group_size([1e5])
+        assert "run-left-out" not in {note.code for note in fits.notes}
+    name, *others = runs.run_ids
+    apart = both.filter(run_id=others, metric="avg@4").concat(both.filter(run_id=name, metric="avg@32"))
+    assert iso.forecast(apart, name).to_dict() == iso.forecast(apart.filter(run_id=name), metric="avg@32").to_dict()

@@ -307,7 +307,7 @@ def going_on(lead: str, plan: Plan, typed: Typed) -> list[str]:
     from isocompute_sdk.reporting import wording
 
     command = filled(wording.going_on(plan), typed.words)
-    return [f"{lead}, to see {wording.GOING_ON}: {command}"] if command else []
+    return [f"{lead}, to see {wording.whether_to_go_on(plan)}: {command}"] if command else []
 
 
 def print_notes(notes: Iterable[Note]) -> None:

@@ -29,9 +29,9 @@ def pooled(fits: Fits | None, rates: Iterable[float], train_data: str | None = N
     problems = () if fits is None else values_of(fits.settings, "train_data")
     others = bool(unreadable_data(fits)) if train_data is None else bool({*map(str, problems)} - {train_data})
     differ = ["train_data"] * others + [UNSTATED] * bool(unknown_settings(fits))
-    if fits is not None and fits.table is not None and fits.eval_set is None:
-        sets = {*fits.table.filter(metric=fits.metric).eval_sets} - {*TRAIN_SETS}
-        differ += [EVAL_SET] * bool(sets - {DEFAULT_EVAL_SET})
+    if fits is not None and fits.table is not None:
+        sets = [fits.eval_set] if fits.eval_set else fits.table.filter(metric=fits.metric).eval_sets
+        differ += [EVAL_SET] * bool({*sets} - {*TRAIN_SETS, DEFAULT_EVAL_SET})
     known = () if fits is None else values_of(fits.settings, "learning_rate")
     if len(known) == 1 and any(not math.isclose(rate, float(known[0]), rel_tol=RULE_TOLERANCE) for rate in rates):
         # Two rates do not show the rule that they follow.

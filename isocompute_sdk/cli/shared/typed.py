@@ -88,14 +88,19 @@ class Typed:
 
 def filled(text: str, words: Sequence[str]) -> str:
     """A text whose commands about the runs that were read name them; `words` are what was typed after `isocompute`."""
-    typed = without(words[1:], (*SHOWN, "--map", "--throughput", "--recipe", "--pool", *MEANINGS))
+    # Of several metrics the first decides.
+    metrics = [at for at, word in enumerate(words) if word.partition("=")[0] == "--metric"]
+    others = {place for at in metrics[1:] for place in (at, at + ("=" not in words[at]))}
+    words = [word for at, word in enumerate(words) if at not in others]
+    typed = without(words[1:], (*SHOWN, "--map", "--throughput", "--recipe", "--pool", "--eval-set", *MEANINGS))
     read = [word for word in typed if os.path.exists(word) or glob.has_magic(word)]
     meanings = [
         word for at, word in enumerate(words) if word.partition("=")[0] in MEANINGS or words[at - 1] in MEANINGS
     ]
 
     given = [word for at, word in enumerate(words) if "--bounds" in words[max(at - 2, 0) : at + 1]]
-    given += [word for at, word in enumerate(words) if word.startswith("--pool") or words[at - 1] == "--pool"]
+    asked = ("--eval-set", "--pool")
+    given += [word for at, word in enumerate(words) if word.partition("=")[0] in asked or words[at - 1] in asked]
     mapped = [
         word for at, word in enumerate(words) if word.startswith("--map=") or "--map" in words[max(at - 1, 0) : at + 1]
     ]

@@ -273,7 +273,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
             text, command = f"{text}The campaign {makes} such runs itself.", material.resuming
             text += " To go on:" if command else ""
     elif approval.kind == "do-not" and (command := material.going_on):
-        text += f"Next, check {say.GOING_ON}{_of_runs(command)}:"
+        text += f"Next, check {say.whether_to_go_on(plan)}{_of_runs(command)}:"
     elif approval.kind == "do-not" and (other := say.instead(plan, campaign=bool(material.campaign))) is not None:
         what, option = other
         command = material.instead(option)
@@ -282,7 +282,7 @@ def _decision(material: Material, plan: Plan, approval: Approval) -> tuple[str, 
         rest = say.amount(plan.budget.available - plan.to_pay(plan.budget.unit), plan.budget.unit)
         text += f"Do not spend the other {rest}: the predicted gain is {small(plan.stopping.gain)}. "
     if approval.kind != "do-not" and (command := material.going_on):
-        text += f"Or check {say.GOING_ON} instead{_of_runs(command)}:"
+        text += f"Or check {say.whether_to_go_on(plan)} instead{_of_runs(command)}:"
     return text.strip(), command
 
 

@@ -141,6 +141,17 @@ def test_what_came_after_a_collapse_counts_as_spent_for_nothing() -> None:
     assert run.equal_reward.high < 5e5
 
 
+def test_a_run_that_never_rose_has_no_merit_of_its_n() -> None:
+    def dead(n: int, c: np.ndarray) -> np.ndarray:
+        return np.where(n == 32, 0.36, level(n, c))
+
+    group = only(audit(sweep(reward=dead)))
+    run = next(one for one in group.runs if one.group_size == 32)
+    assert (run.standing, run.expected) == ("behind", pytest.approx(0.36, abs=0.01))
+    assert run.equal_reward is not None
+    assert run.equal_reward.high < 0.05 * END
+
+
 def test_ranges_and_evaluation_sets_are_chosen_and_said() -> None:
     runs = sweep()
     percent = RunSet.from_columns(

@@ -192,15 +192,18 @@ def test_of_runs_with_several_metrics_the_bounds_are_asked_for_one(tmp_path: Pat
     assert json.loads(ok(isocompute(*command)).stdout)["metric"] == "avg@4"
 
 
-def test_runs_that_a_plan_pools_are_pooled_by_the_forecast_that_it_prints(tmp_path: Path, isocompute: Command) -> None:
+def test_the_forecast_that_a_plan_prints_pools_what_it_pools_and_reads_its_evaluation_set(
+    tmp_path: Path, isocompute: Command
+) -> None:
     with (tmp_path / "runs.csv").open("w", newline="") as lines:
         table = csv.writer(lines)
-        table.writerow(["run_id", "step", "n", "bp", "avg@4", "learning_rate"])
+        table.writerow(["run_id", "step", "n", "bp", "avg@4", "learning_rate", "eval_set"])
         for n, rate in ((4, 1e-6), (8, 3e-6), (16, 2e-6)):
-            table.writerows(
-                [f"r{n}", step, n, 32, reward(step) / 2 + 0.01 * n, rate] for step in range(0, LAST // 2, EVERY)
-            )
-    asked = ("allocate", "runs.csv", "--budget", "60k", "--pool", "learning_rate", "--output", "plan.json")
+            steps, sets = range(0, LAST // 2, EVERY), {"aime": 4, "math": 2}
+            for name, part in sets.items():
+                table.writerows([f"r{n}", step, n, 32, reward(step) / part + 0.01 * n, rate, name] for step in steps)
+    asked = ("allocate", "runs.csv", "--budget", "60k", "--pool", "learning_rate", "--eval-set", "math")
+    asked = (*asked, "--output", "plan.json")
     lines = ok(isocompute(*asked, columns=1000)).stdout.splitlines()
     best = Plan.load(tmp_path / "plan.json").gain
     assert best is not None
@@ -210,9 +213,9 @@ def test_runs_that_a_plan_pools_are_pooled_by_the_forecast_that_it_prints(tmp_pa
     assert kept["reward"] == pytest.approx(best.best.reward, abs=1e-6)
 
 
-@pytest.mark.parametrize("problems", ["validation", "gsm8k"])
+@pytest.mark.parametrize(("problems", "asked"), [("validation", ()), ("gsm8k", ()), ("gsm8k", ("--eval-set", "gsm8k"))])
 def test_runs_that_state_no_settings_are_used_by_the_forecast_that_launch_prints_and_else_it_says_so(
-    tmp_path: Path, isocompute: Command, problems: str
+    tmp_path: Path, isocompute: Command, problems: str, asked: tuple[str, ...]
 ) -> None:
     with (tmp_path / "runs.csv").open("w", newline="") as lines:
         table = csv.writer(lines)
@@ -220,7 +223,7 @@ def test_runs_that_state_no_settings_are_used_by_the_forecast_that_launch_prints
         for n in (4, 8, 16):
             steps = range(0, LAST // 2, EVERY)
             table.writerows([f"r{n}", step, n, 32, reward(step) - 0.01 * n, problems] for step in steps)
-    ok(isocompute("allocate", "runs.csv", "--budget", "4M", "--spend", "all", "--output", "plan.json"))
+    ok(isocompute("allocate", "runs.csv", *asked, "--budget", "4M", "--spend", "all", "--output", "plan.json"))
     told = ok(isocompute("launch", "plan.json", "--model", "some/model", "--backend", "simulator")).stdout
     (printed,) = (line for line in told.splitlines() if "isocompute forecast runs.csv" in line)
     command = shlex.split(printed.partition("isocompute ")[2])

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from isocompute_sdk import Planner, RunSet, fit
@@ -309,6 +310,25 @@ def test_settings_that_the_runs_do_not_record_are_named_and_the_pilot_is_trained
     assert re.findall(r"--output-dir next-(\d+)", second) == ["2"]
     (third,) = re.findall(r": isocompute (next .*next-2.*)$", second, re.MULTILINE)
     assert third.count("--pool unstated") == third.count("next-1") == third.count("next-2") == 1
+
+
+def test_new_runs_are_brought_to_the_scale_and_evaluation_set_of_the_runs_so_far(
+    make_runs: Make, isocompute: Command, tmp_path: Path
+) -> None:
+    rows = fit_runs(make_runs, (8, 128), 5e4).to_polars()
+    rows = rows.select("run_id", "group_size", "problems_per_batch", "rollouts", pl.col("value") * 100)
+    sets = [rows.with_columns(eval_set=pl.lit(name)) for name in ("aime", "math")]
+    pl.concat(sets).rename({"value": "avg@4"}).write_csv(tmp_path / "runs.csv")
+    asked = ("next", "runs.csv", "--eval-set", "math", "--bounds", "0", "100", "--budget", "10M")
+    (line,) = re.findall(r"^when .*next-1.*$", ok(isocompute(*asked)).stdout, re.MULTILINE)
+    before, _, command = line.partition(": isocompute ")
+    assert "by 100" in before
+    for number in range(1, len(re.findall(r"next-\d+", command)) + 1):
+        (tmp_path / f"next-{number}").mkdir()
+        lines = "".join(f"new-{number},64,32,{step},{35 + step / 10}\n" for step in range(0, 120, 8))
+        (tmp_path / f"next-{number}" / "runs.csv").write_text(f"run,n,B_p,step,avg@4\n{lines}")
+    for words, left_out in ((command, False), (command.replace(" --pool eval_set", ""), True)):
+        assert ("run-left-out" in ok(isocompute(*shlex.split(words))).stdout) is left_out
 
 
 @pytest.mark.parametrize("mapped", [False, True])

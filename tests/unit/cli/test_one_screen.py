@@ -281,6 +281,9 @@ def test_an_audit_that_is_proposed_has_the_bounds_that_were_typed(tmp_path: Path
     about = f"{table} --metric score"
     assert filled("isocompute audit RUNS", words) == f"isocompute audit {about} --bounds -1 4"
     assert filled("isocompute doctor RUNS", words) == f"isocompute doctor {about}"
+    # Of several metrics the first decides the plan.
+    several = [*words, "--metric=other", "--eval-set", "math"]
+    assert filled("isocompute forecast RUNS", several) == f"isocompute forecast {about} --bounds -1 4 --eval-set math"
 
 
 def test_a_fit_gives_one_answer_about_the_best_n(isocompute: Command, runs_csv: Path) -> None:

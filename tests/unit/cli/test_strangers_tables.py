@@ -609,3 +609,14 @@ def test_an_unknown_code_gets_the_nearest_and_not_all(isocompute: Command) -> No
     assert refused.returncode == 1
     assert "extrapolation-beyond-3x" in refused.stderr
     assert refused.stderr.count("-") < 10
+
+
+def test_of_several_evaluation_sets_status_names_the_one_that_it_shows_and_doctor_counts_one(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    rows = [f"r,8,32,{step},{name},{0.2 + step / 100}" for step in range(0, 13) for name in ("math", "aime")]
+    (tmp_path / "t.csv").write_text("\n".join(["run,n,B_p,step,eval_set,avg@4", *rows]) + "\n")
+    assert "avg@4 on aime" in ok(isocompute("status", "t.csv")).stdout
+    assert " 12 x avg@4" in ok(isocompute("doctor", "t.csv")).stdout
+    (tmp_path / "t.csv").write_text("\n".join(["run,n,B_p,step,eval_set,avg@4", *rows[::2]]) + "\n")
+    assert "on math" not in ok(isocompute("status", "t.csv")).stdout

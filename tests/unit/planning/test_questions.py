@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,7 +82,10 @@ def test_what_cannot_be_reached_is_said_plainly(planner: Planner) -> None:
     assert not found.reachable
     assert found.largest_reward_high < 0.95
     assert found.to_dict()["expected"] is None
-    assert planner.budget_for(0.2).base_reward > 0.2
+    little = planner.budget_for(0.2)
+    assert little.base_reward > 0.2
+    # A share that was asked of rewards in percent.
+    assert "70" in replace(little, reward=0.7, base_reward=22.0).summary()
     with pytest.raises(PlanError):
         planner.budget_for(1.5)
 
