@@ -22,7 +22,7 @@ from isocompute_sdk.campaigns.executors import (
     Executor,
     LocalExecutor,
     Stopped,
-    stop_runs,
+    stop_study,
 )
 from isocompute_sdk.campaigns.executors import (
     registry as executors,
@@ -238,12 +238,13 @@ class Campaign:
         return tuple(follow(self._backend(), folder).status() for folder in self._folders())
 
     def stop(self) -> Stopped:
-        """End the runs that go on, on whatever executor, and return once they have ended; `run` resumes them.
+        """End the runs that go on, on whatever executor, and a controller in another process; `run` resumes them.
 
         Raises:
+            BackendError: the controller cannot be ended from here; the message names it.
             IsoComputeError: the executor of a run is not installed here.
         """
-        return stop_runs([folder for folder in self._folders() if folder.is_dir()])
+        return stop_study(self.study_folder, [folder for folder in self._folders() if folder.is_dir()])
 
     def notes(self) -> tuple[Note, ...]:
         """Runs that were given up, and what the health checks find in the others, by what is on disk."""
