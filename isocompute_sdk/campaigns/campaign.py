@@ -104,7 +104,7 @@ def check_edit(
         raise PlanError(
             f"budget {after}: this campaign was started with {before}, and its runs have begun; accepted: that much or "
             f"more, in the same unit",
-            "Give that much or more; a study with another name starts afresh.",
+            "Give that much or more; a study with another name in another folder starts afresh.",
         )
     return changes
 
@@ -411,7 +411,9 @@ class Campaign:
             )
         if before == after:
             return
-        folders = sorted(path.parent for path in self.study_folder.glob(f"*/{store.SPEC_FILE}"))
+        # Those of the earlier study: one with another name would share this folder with it.
+        place = self.origin / earlier.study.output_dir / earlier.study.name
+        folders = sorted(path.parent for path in place.glob(f"*/{store.SPEC_FILE}"))
         changes = check_edit(earlier.study, self.study, self._backend(), folders, self.root)
         if self.on_edit is not None and changes:
             self.on_edit(changes)

@@ -52,7 +52,7 @@ def study_changes(
         listed = "\n".join(f"  {describe(field, *changes[field])}" for field in changes)
         raise RecordError(
             f"the study was edited since its runs in {where} began, in a way that would spoil them:\n{listed}",
-            f"Restore {', '.join(refused)}, or give the study another name to start afresh.",
+            f"Restore {', '.join(refused)}, or start afresh with another name in another folder.",
         )
     return changes
 

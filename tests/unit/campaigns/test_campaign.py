@@ -153,6 +153,10 @@ def test_a_kill_loses_nothing_that_was_measured(
 def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
     with pytest.raises(RecordError, match=r"model.*seed-less"):
         make(whole[0], study=make_study(model="seed-less")).fit()
+    # Nor under another name, where its runs would lie beside those of the first.
+    with pytest.raises(RecordError, match="'loop' -> 'other'") as refused:
+        make(whole[0], study=make_study(name="other", model="other")).fit()
+    assert "another folder" in (refused.value.hint or "")
     with pytest.raises(RecordError, match="metric, fit"):
         make(whole[0], metric="best@4", fit_options={}).fit()
 
