@@ -90,7 +90,7 @@ def compare(fits: Fits, runs: RunSet) -> Comparison:
 
 
 def at_check(plan: Plan, outcome: Comparison, runs: RunSet) -> str:
-    """What the trained run measured where its plan was to be checked, in words; empty where it was not."""
+    """What the trained run measured at the step of its plan's approval, in words; empty of whole plans."""
     approval = plan.approval
     if approval is None or approval.step is None:
         return ""
@@ -98,7 +98,8 @@ def at_check(plan: Plan, outcome: Comparison, runs: RunSet) -> str:
     run = outcome.series(runs, eval_set)
     at = min(int(np.searchsorted(run.step_T, approval.step)), len(run.step_T) - 1)
     value = float(run.value_T[at])
-    text = f"check at step {approval.step:,}: measured {outcome.metric} {value:.3f} at step {run.step_T[at]:,.0f}"
+    where = f"{'at the approved' if approval.kind == 'part' else 'check at'} step {approval.step:,}"
+    text = f"{where}: measured {outcome.metric} {value:.3f} at step {run.step_T[at]:,.0f}"
     if approval.expected is not None:
         text += f", expected {approval.expected:.3f}"
     if approval.lowest is None:

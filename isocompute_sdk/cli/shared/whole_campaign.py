@@ -173,7 +173,7 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     say()
     say(outcome.comparison.summary())
     if checked := at_check(outcome.plan, outcome.comparison, store.read_journals(campaign.root)):
-        say(f"{checked}. A campaign trains its plan to the end and does not stop at a check.")
+        say(f"{checked}. A campaign trains its plan to the end, whatever is approved.")
     elif outcome.plan.approval is not None and outcome.plan.approval.kind == "do-not":
         say("The plan was not approved; a campaign trains it anyway.")
     found = overview(campaign.root)

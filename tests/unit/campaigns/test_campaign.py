@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
-from isocompute_sdk.campaigns.comparison import compare
+from isocompute_sdk.campaigns.comparison import at_check, compare
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.errors import PlanError, RecordError
+from isocompute_sdk.planning.plan_parts import Approval
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Data, Recipe, Study, Sweep
@@ -92,6 +94,16 @@ def test_the_comparison_is_a_new_run_at_its_own_compute(whole: tuple[Path, Outco
     assert compare(outcome.fits, campaign.train()) == outcome.comparison
     with pytest.raises(RecordError, match=" 3 runs"):
         compare(outcome.fits, campaign.sweep())
+
+
+def test_only_a_plan_with_a_check_is_said_to_have_one(whole: tuple[Path, Outcome]) -> None:
+    folder, outcome = whole
+    asked = [Approval(kind, "", step=1) for kind in ("check", "part")]
+    plans = [dataclasses.replace(outcome.plan, approval=one) for one in asked]
+    check, part = (at_check(plan, outcome.comparison, store.read_journals(folder)) for plan in plans)
+    assert check.startswith("check at step 1: measured")
+    assert "step 1: measured" in part
+    assert "check" not in part
 
 
 @pytest.mark.parametrize(

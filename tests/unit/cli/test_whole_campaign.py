@@ -86,7 +86,8 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert "round 1:" in told
     assert "planned run " in told
-    assert ("check at step" in told) == (found["plan"]["approval"]["step"] is not None)
+    asked, said = found["plan"]["approval"], re.findall(r"^(.* step) [0-9,]+: measured", told, re.MULTILINE)
+    assert said == {"check": ["check at step"], "part": ["at the approved step"]}.get(asked["kind"], [])
     status = isocompute("status", "runs/auto").stdout
     assert "spent: pilot" in status
     # Another n may be the best at what was spent than at the budget.
