@@ -53,6 +53,12 @@ def pause_at(words: str) -> None:
         Campaign(study, f"runs/{study.name}", base=Path.cwd(), on_decision=pause).run()
 
 
+def goes_on_from_fit(isocompute: Run) -> list[str]:
+    """The command that a fit of runs/auto names, without the program."""
+    (line,) = [line for line in ok(isocompute("fit", "runs/auto")).stdout.splitlines() if line.startswith("next: ")]
+    return shlex.split(line)[2:]
+
+
 def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +102,7 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert "left: " in watched.stdout
     # More budget is asked about before it is spent.
     monkeypatch.chdir(tmp_path)
+    ok(isocompute(*goes_on_from_fit(isocompute)))
     more = json.loads(ok(isocompute("next", "study.yaml", "--budget", "150k", "--json")).stdout)
     page = gather(folder, Asked(budget=Budget("150k"))).plan
     assert page is not None
@@ -425,6 +432,8 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     assert own.fit().largest_compute
     page = gather(folder, Asked()).plan
     assert page is not None
+    asked = json.loads(ok(isocompute(*goes_on_from_fit(isocompute), "--json")).stdout)
+    assert asked["budget"]["rollouts"] == 100_000
     # Also where its folder was moved to; what was typed as spent is all that is.
     moved = tmp_path / "elsewhere"
     shutil.copytree(folder, moved)
