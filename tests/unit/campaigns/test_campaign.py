@@ -100,7 +100,7 @@ def test_only_a_plan_with_a_check_is_said_to_have_one(whole: tuple[Path, Outcome
     folder, outcome = whole
     asked = [Approval(kind, "", step=1) for kind in ("check", "part")]
     plans = [dataclasses.replace(outcome.plan, approval=one) for one in asked]
-    check, part = (at_check(plan, outcome.comparison, store.read_journals(folder)) for plan in plans)
+    check, part = (at_check(plan, outcome.comparison.run_id, store.read_journals(folder)) for plan in plans)
     assert check.startswith("check at step 1: measured")
     assert "step 1: measured" in part
     assert "check" not in part
