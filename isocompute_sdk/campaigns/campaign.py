@@ -22,7 +22,7 @@ from isocompute_sdk.campaigns.executors import (
     Executor,
     LocalExecutor,
     Stopped,
-    stop_runs,
+    stop_study,
 )
 from isocompute_sdk.campaigns.executors import (
     registry as executors,
@@ -104,7 +104,7 @@ def check_edit(
         raise PlanError(
             f"budget {after}: this campaign was started with {before}, and its runs have begun; accepted: that much or "
             f"more, in the same unit",
-            "Give that much or more; a study with another name starts afresh.",
+            "Give that much or more; a study with another name in another folder starts afresh.",
         )
     return changes
 
@@ -238,12 +238,13 @@ class Campaign:
         return tuple(follow(self._backend(), folder).status() for folder in self._folders())
 
     def stop(self) -> Stopped:
-        """End the runs that go on, on whatever executor, and return once they have ended; `run` resumes them.
+        """End the runs that go on, on whatever executor, and a controller in another process; `run` resumes them.
 
         Raises:
+            BackendError: the controller cannot be ended from here; the message names it.
             IsoComputeError: the executor of a run is not installed here.
         """
-        return stop_runs([folder for folder in self._folders() if folder.is_dir()])
+        return stop_study(self.study_folder, [folder for folder in self._folders() if folder.is_dir()])
 
     def notes(self) -> tuple[Note, ...]:
         """Runs that were given up, and what the health checks find in the others, by what is on disk."""
@@ -410,7 +411,9 @@ class Campaign:
             )
         if before == after:
             return
-        folders = sorted(path.parent for path in self.study_folder.glob(f"*/{store.SPEC_FILE}"))
+        # Those of the earlier study: one with another name would share this folder with it.
+        place = self.origin / earlier.study.output_dir / earlier.study.name
+        folders = sorted(path.parent for path in place.glob(f"*/{store.SPEC_FILE}"))
         changes = check_edit(earlier.study, self.study, self._backend(), folders, self.root)
         if self.on_edit is not None and changes:
             self.on_edit(changes)

@@ -89,16 +89,18 @@ def compare(fits: Fits, runs: RunSet) -> Comparison:
     )
 
 
-def at_check(plan: Plan, outcome: Comparison, runs: RunSet) -> str:
-    """What the trained run measured where its plan was to be checked, in words; empty where it was not."""
-    approval = plan.approval
-    if approval is None or approval.step is None:
+def at_check(plan: Plan, run_id: str, runs: RunSet, *, ended: bool = True) -> str:
+    """What the run of a plan measured at the step of its approval, in words; empty before, and of whole plans."""
+    approval, fits = plan.approval, plan.fits
+    if approval is None or approval.step is None or fits is None:
         return ""
-    eval_set = None if plan.fits is None else plan.fits.eval_set
-    run = outcome.series(runs, eval_set)
+    run = next((one for one in runs.series(fits.metric, fits.eval_set) if one.run_id == run_id), None)
+    if run is None or not (ended or run.step_T[-1] >= approval.step):
+        return ""
     at = min(int(np.searchsorted(run.step_T, approval.step)), len(run.step_T) - 1)
     value = float(run.value_T[at])
-    text = f"check at step {approval.step:,}: measured {outcome.metric} {value:.3f} at step {run.step_T[at]:,.0f}"
+    where = f"{'at the approved' if approval.kind == 'part' else 'check at'} step {approval.step:,}"
+    text = f"{where}: measured {fits.metric} {value:.3f} at step {run.step_T[at]:,.0f}"
     if approval.expected is not None:
         text += f", expected {approval.expected:.3f}"
     if approval.lowest is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
 import threading
 import time
@@ -21,7 +22,7 @@ from typing import Any
 
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, IsoComputeError, RecordError, show
-from isocompute_sdk.run_folders import store
+from isocompute_sdk.run_folders import locks, store
 from isocompute_sdk.run_folders.wrapper import open_own
 from isocompute_sdk.specs import Study
 from isocompute_sdk.training.backend import Backend, run_folder, speed_options_of
@@ -51,7 +52,7 @@ def study_changes(
         listed = "\n".join(f"  {describe(field, *changes[field])}" for field in changes)
         raise RecordError(
             f"the study was edited since its runs in {where} began, in a way that would spoil them:\n{listed}",
-            f"Restore {', '.join(refused)}, or give the study another name to start afresh.",
+            f"Restore {', '.join(refused)}, or start afresh with another name in another folder.",
         )
     return changes
 
@@ -86,6 +87,8 @@ CONTROL_FILE = ".controller.lock"
 
 LOOKS = 6
 """Tries before a lock counts as held."""
+END_SECONDS = 60.0
+"""Longest wait for a controller that was asked to end: it ends its runs first."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,8 @@ def _take(descriptor: int, folder: Path) -> None:
             who = "another process" if found is None else found.describe()
             raise BackendError(
                 f"{folder} already has a controller: {who}",
-                f"Wait for it (`isocompute status {folder}` shows how far it is), or end it with Ctrl-C or `kill` "
-                "there; then start again.",
+                f"Wait for it (`isocompute status {folder}` shows how far it is), or end it with its runs "
+                f"(`isocompute stop {folder}`); then start again.",
             ) from None
         except OSError:
             break  # No locks on this file system.
@@ -180,6 +183,41 @@ def controller_of(folder: str | Path) -> Controller | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def end_controller(folder: Path, seconds: float = 0.0) -> Controller | None:
+    """End who controls the runs in a study's folder, and return it once it has ended; None if nobody else does.
+
+    Args:
+        folder: the study's folder.
+        seconds: how long it may take to end by itself, as it does when its runs were stopped.
+
+    Raises:
+        BackendError: it is on another machine, belongs to another user, or does not end; the message names it.
+    """
+    found = controller_of(folder)
+    if found is None or found.pid == os.getpid() or _has_left(folder, found, seconds):
+        return found if found is not None and found.pid != os.getpid() else None
+    # The file may come from a stranger; only a process that has it open is its controller.
+    if found.host == socket.gethostname() and locks.holds(folder, found.pid, CONTROL_FILE):
+        with suppress(ProcessLookupError):
+            os.kill(found.pid, signal.SIGTERM)
+        if _has_left(folder, found, END_SECONDS):
+            return found
+    raise BackendError(
+        f"{folder} still has its controller, which starts further runs: {found.describe()}",
+        f"End it there with Ctrl-C or kill {found.pid}; then stop again.",
+    )
+
+
+def _has_left(folder: Path, controller: Controller, seconds: float) -> bool:
+    """Whether a controller lets go of the folder within some seconds."""
+    deadline = time.monotonic() + seconds
+    while controller_of(folder) == controller:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def _named(folder: Path) -> Controller | None:

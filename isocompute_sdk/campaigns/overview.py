@@ -25,7 +25,7 @@ from isocompute_sdk.campaigns.campaign import (
 from isocompute_sdk.campaigns.campaign import STUDY as STUDY_COPY
 from isocompute_sdk.campaigns.carrying_out import records_of
 from isocompute_sdk.campaigns.comparison import COMPARISON as COMPARED
-from isocompute_sdk.campaigns.comparison import Comparison, compare
+from isocompute_sdk.campaigns.comparison import Comparison, at_check, compare
 from isocompute_sdk.campaigns.control import STUDY, STUDY_FILE, Controller, controller_of, describe
 from isocompute_sdk.campaigns.pilot_rounds import Decision, read_decisions
 from isocompute_sdk.campaigns.study_runs import Cost, StudyRuns
@@ -423,13 +423,23 @@ def outcome_of(found: Overview) -> Comparison | None:
     return None if records is None else compare(Fits.load(folder / FITS), records)
 
 
-def _run_of_plan(plan: Plan, statuses: Sequence[RunStatus], taken: Sequence[Decision]) -> RunStatus | None:
-    """The run of a plan once it has ended."""
+def check_so_far(found: Overview, plan: Plan, runs: RunSet) -> str:
+    """What the run of a campaign's plan has measured at the step of its approval, in words; empty before that."""
+    run = _run_of_plan(plan, found.statuses, read_decisions(found.folder), ended=False)
+    return "" if run is None else at_check(plan, run.run_id, runs, ended=False)
+
+
+def _run_of_plan(
+    plan: Plan, statuses: Sequence[RunStatus], taken: Sequence[Decision], *, ended: bool = True
+) -> RunStatus | None:
+    """The run of a plan, once it has ended unless it may go on."""
     name, size, steps = "plan-", (plan.group_size, plan.problems_per_batch), plan.update_steps
     if taken:
         name = taken[-1].planned or name
         steps = taken[-1].named[name].update_steps if taken[-1].planned else steps
     own = (one for one in statuses if one.run_id.startswith(name) and (one.group_size, one.problems_per_batch) == size)
+    if not ended:
+        return next((one for one in own if (one.update_steps or 0) >= steps), None)
     return next((one for one in own if one.state == "finished" and one.step >= steps), None)
 
 

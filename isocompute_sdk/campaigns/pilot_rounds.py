@@ -252,7 +252,8 @@ class DesignedPilot:
         """How it asks for its plan: with what that may take over from the pilot. A round asks about this very plan."""
         taken = self.decisions()
         continued = {size: self._status(one).step for size, one in self._longest(taken, fits).items()}
-        most = max(self._most(taken), 0.0)
+        rounds = sum(one.what == "round" for one in taken)
+        most = max(self._most(taken), 0.0) if rounds < MAX_ROUNDS else 0.0
         # A run that was stopped early stays so: otherwise looks and rounds could undo each other for ever.
         ended = {run.run_id for run in (taken[-1].runs if taken else ()) if run.stopped is not None or not self.extends}
         return {"n_problems": self.study.data.n_problems, "continued": continued, "most": most, "ended": ended}

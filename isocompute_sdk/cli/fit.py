@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,16 +71,34 @@ def fit(
     for path in [output, *pictures]:
         if path is not None:
             say(f"wrote {path}" + (f" ({first.metric})" if len(every) > 1 else ""))
-    if (command := _next(first, output)) is not None:
+    if (command := _next(first, output, runs or ())) is not None:
         say(f"next: {command}")
 
 
-def _next(fits: Fits, output: Path | None) -> str | None:
-    """The command for a plan of twice the largest run; None where a plan would say no more than the fit."""
+def _next(fits: Fits, output: Path | None, runs: Sequence[Path]) -> str | None:
+    """The command for a plan; None where it would say no more than the fit."""
     if fits.no_rise or len(fits.group_sizes) < 2 or fits.compute != "log10_rollouts" or fits.largest_compute is None:
         return None
     source = without(sys.argv[2:], (*SHOWN, "--draws", "--rollouts-per-batch")) if output is None else [str(output)]
-    return f"isocompute allocate {shlex.join(source)} --budget {short(two_digits(2 * fits.largest_compute))}"
+    budget = None if output is not None else _of_study(runs)
+    if budget is None:
+        budget = f"--budget {short(two_digits(2 * fits.largest_compute))}"
+    return f"isocompute allocate {shlex.join(source)} {budget}".rstrip()
+
+
+def _of_study(runs: Sequence[Path]) -> str | None:
+    """The option for twice the budget of the study around these runs if that has its plan; "" where it asks its own.
+
+    None without a study that has a budget.
+    """
+    from isocompute_sdk.campaigns.overview import has_its_plan, study_of
+    from isocompute_sdk.reporting.wording import budget_option
+
+    study = study_of(runs[0]) if len(runs) == 1 and runs[0].is_dir() else None
+    if study is None or study.budget is None:
+        return None
+    more = study.budget.with_amount(2 * study.budget.amount).replace(spent=None)
+    return budget_option(more) if has_its_plan(runs[0]) else ""
 
 
 def _each(found: Fits | FitsSet) -> dict[str, Fits]:

@@ -1,4 +1,4 @@
-"""`isocompute stop`: end runs of a study."""
+"""`isocompute stop`: end runs of a study, and what starts them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,31 @@ def stop(
 ) -> None:
     """End runs on this machine, Slurm or Ray: SIGTERM, and SIGKILL after 15 seconds. `isocompute run` resumes them.
 
-    Also ends runs left over from an earlier `isocompute run`, and runs that wait in a queue. An `isocompute run` that
-    is still working skips the named runs and goes on with the others.
+    Also ends runs left over from an earlier `isocompute run`, runs that wait in a queue, and an `isocompute run` that
+    is at work on this machine. With --run it goes on: it skips the named runs.
 
     Examples:
         isocompute stop runs/quick
 
         isocompute stop study.yaml --run n8-bp32-seed0
     """
-    from isocompute_sdk.campaigns.executors import stop_runs
+    from isocompute_sdk.campaigns.control import controller_of
+    from isocompute_sdk.campaigns.executors import stop_runs, stop_study
     from isocompute_sdk.run_folders import store
     from isocompute_sdk.specs import load_study
     from isocompute_sdk.training.backend import run_folder
 
     loaded = load_study(folder) if folder.is_file() else None
-    if loaded is None or loaded.designed is not None:
-        places = list(store.find_runs(folder if loaded is None else Path(loaded.output_dir) / loaded.name))
-    else:
+    top = folder if loaded is None else Path(loaded.output_dir) / loaded.name
+    if loaded is not None and loaded.designed is None:
         places = [Path(run_folder(one)) for one in loaded.expand()]
+    else:
+        try:
+            places = list(store.find_runs(top))
+        except RecordError:
+            if controller_of(top) is None:
+                raise
+            places = []  # Its first runs are being chosen.
     names = [place.name for place in places]
     strangers = sorted(set(run or ()) - set(names))
     if strangers:
@@ -45,12 +52,15 @@ def stop(
             "Use the name of a run: `isocompute status` lists them.",
         )
     chosen = [place for place in places if place.is_dir() and (not run or place.name in run)]
-    stopped = stop_runs(chosen)
+    stopped = stop_runs(chosen) if run else stop_study(top, chosen)
     if json:
-        emit_json({"kind": "stop", **{name: [str(place) for place in part] for name, part in vars(stopped).items()}})
+        parts = {name: [str(place) for place in part] for name, part in vars(stopped).items()}
+        emit_json({"kind": "stop", **parts, "controllers": [one.pid for one in stopped.controllers]})
     else:
         for place in stopped.ended:
             say(f"{place.name} ended")
+        for one in stopped.controllers:
+            say(f"isocompute run ended: {one.describe()}")
         if not any(vars(stopped).values()):
             say(f"no run is active in {folder}")
     if stopped.foreign:

@@ -33,10 +33,10 @@ def holders(folder: str | Path) -> tuple[int, ...]:
     return tuple(sorted(pid for pid in found if pid != os.getpid() and holds(folder, pid)))
 
 
-def holds(folder: str | Path, pid: int) -> bool:
-    """Whether a process of this user, on this machine, has inherited the lock of whoever started the run."""
+def holds(folder: str | Path, pid: int, name: str = wrapper.LOCK_FILE) -> bool:
+    """Whether a process of this user, on this machine, has a folder's lock open: by default that of its run."""
     # A link in the place of the lock leads to files of others; who only looks opens the lock for reading.
-    lock = f"{os.path.realpath(folder)}/{wrapper.LOCK_FILE}"
+    lock = f"{os.path.realpath(folder)}/{name}"
 
     def is_lock(path: str) -> bool:
         # Processes end meanwhile.

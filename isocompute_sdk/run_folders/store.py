@@ -104,6 +104,8 @@ class RunStatus:
     """Name of the executor that has the run now; empty if none has."""
     job: str = ""
     """The executor's name for it: a process id, or the id of a job."""
+    best: BestCheckpoint | None = None
+    """Its best checkpoint at that moment; None if there is none."""
 
     @property
     def headline(self) -> tuple[str, float] | None:
@@ -363,11 +365,15 @@ def clear_stop(folder: str | Path) -> None:
 
 def read_best(folder: str | Path) -> BestCheckpoint | None:
     """The best checkpoint of a run; None if there is none or its file cannot be read."""
+    try:
+        text = (Path(folder) / BEST_FILE).read_bytes()
+    except OSError:
+        return None
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(BestCheckpoint).validate_json((Path(folder) / BEST_FILE).read_bytes())
-    except (OSError, ValidationError):
+        return TypeAdapter(BestCheckpoint).validate_json(text)
+    except ValidationError:
         return None
 
 
@@ -396,6 +402,7 @@ class RunWatch:
     def status(self) -> RunStatus:
         """How far the run has got."""
         folder = Path(self.folder)
+        best = read_best(folder)  # First, so that it is none of a step that is not read yet.
         progress = self.look(folder) or _journal(folder)
         # A run that has ended may have been made longer.
         if self._spec is None or (progress is not None and progress.ended is not None):
@@ -424,6 +431,7 @@ class RunWatch:
             devices=started.devices if started is not None else (),
             engine=started.engine if started is not None else "",
             job=started.ref.partition(" ")[0] if started is not None else "",
+            best=best,
         )
 
 

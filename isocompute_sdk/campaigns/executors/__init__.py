@@ -3,7 +3,7 @@
 from isocompute_sdk.campaigns.executors.base import Executor, Handle, Job, Result, Seen
 from isocompute_sdk.campaigns.executors.cluster import ClusterExecutor, Engine, EngineSilent
 from isocompute_sdk.campaigns.executors.local import LocalExecutor, Slots
-from isocompute_sdk.campaigns.executors.running import Leaving, Stopped, run_jobs, stop_runs
+from isocompute_sdk.campaigns.executors.running import Leaving, Stopped, run_jobs, stop_runs, stop_study
 
 __all__ = [
     "ClusterExecutor",
@@ -20,4 +20,5 @@ __all__ = [
     "Stopped",
     "run_jobs",
     "stop_runs",
+    "stop_study",
 ]

@@ -7,14 +7,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
+from isocompute_sdk.campaigns.control import Controller, end_controller
 from isocompute_sdk.campaigns.executors.base import ACTIVE, Executor, Handle, Job, Result, Seen
 from isocompute_sdk.campaigns.executors.registry import executors_of
-from isocompute_sdk.errors import BackendError, IsoComputeError
+from isocompute_sdk.errors import BackendError, IsoComputeError, RecordError
 from isocompute_sdk.interrupts import interrupts_later
 from isocompute_sdk.phrases import counted
 from isocompute_sdk.run_folders import locks, store
@@ -373,6 +374,8 @@ def _refuse_shared_folders(jobs: Sequence[Job]) -> None:
         seen[key] = job.name
 
 
+SECONDS_TO_LEAVE = 10.0
+"""Longest time in which a controller ends by itself when its runs were stopped."""
 SECONDS_TO_APPEAR = 5.0
 """Longest time between a process that takes a folder's lock and its record in the folder."""
 
@@ -387,6 +390,25 @@ class Stopped:
     """Folders of runs that go on because no executor has a record of them, such as a launch.sh started by hand."""
     unanswered: tuple[Path, ...] = ()
     """Folders of runs of which nothing is known because the engine does not answer."""
+    controllers: tuple[Controller, ...] = ()
+    """Those that have ended, and start no further run."""
+
+
+def stop_study(folder: Path, runs: Sequence[Path]) -> Stopped:
+    """End runs and every controller of studies at or below a folder; with no controller left, none starts again.
+
+    Raises:
+        BackendError: a controller cannot be ended from here.
+        IsoComputeError: the executor of a run is not installed here.
+    """
+    studies = dict.fromkeys((folder, *(run.parent for run in runs if folder in run.parents)))
+    first = last = stop_runs(runs)
+    ended = [end_controller(study, SECONDS_TO_LEAVE if first.ended else 0.0) for study in studies]
+    controllers = tuple(filter(None, ended))
+    with suppress(RecordError):  # It has no runs yet.
+        # A controller may have started runs meanwhile, which go on without it.
+        last = stop_runs(store.find_runs(folder)) if controllers else first
+    return replace(last, ended=tuple(dict.fromkeys((*first.ended, *last.ended))), controllers=controllers)
 
 
 def stop_runs(folders: Sequence[Path], executor: Executor | None = None) -> Stopped:

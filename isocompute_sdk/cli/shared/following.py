@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.campaigns.study_runs import Cost
     from isocompute_sdk.health.alerts import Alert
     from isocompute_sdk.planning import Plan
-    from isocompute_sdk.run_folders.store import BestCheckpoint, RunStatus
+    from isocompute_sdk.run_folders.store import RunStatus
     from isocompute_sdk.specs import Budget, Study
 
 PLANNED = ("group_size", "about_equal", "rollouts", "predicted_reward", "metric")
@@ -334,7 +334,7 @@ def _describe(status: RunStatus, width: int, steps: int | None) -> str:
         state += f", {status.engine} {status.job}"
     if status.devices:
         state += f" on GPU {', '.join(status.devices)}"
-    best = _best(status)
+    best = status.best
     if best is not None:
         noise = " (the largest of several noisy values, so above the true one)"
         if best.reported is not None:
@@ -349,12 +349,5 @@ def _describe(status: RunStatus, width: int, steps: int | None) -> str:
 
 def status_dict(status: RunStatus) -> dict[str, Any]:
     """One run for programs."""
-    best = _best(status)
     found = {**vars(status), "folder": str(status.folder), "metrics": dict(status.metrics)}
-    return {**found, "best": None if best is None else vars(best)}
-
-
-def _best(status: RunStatus) -> BestCheckpoint | None:
-    from isocompute_sdk.run_folders.store import read_best
-
-    return read_best(status.folder)
+    return {**found, "best": None if status.best is None else vars(status.best)}

@@ -172,8 +172,8 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     print_plan(outcome.plan)
     say()
     say(outcome.comparison.summary())
-    if checked := at_check(outcome.plan, outcome.comparison, store.read_journals(campaign.root)):
-        say(f"{checked}. A campaign trains its plan to the end and does not stop at a check.")
+    if checked := at_check(outcome.plan, outcome.comparison.run_id, store.read_journals(campaign.root)):
+        say(f"{checked}. A campaign trains its plan to the end, whatever is approved.")
     elif outcome.plan.approval is not None and outcome.plan.approval.kind == "do-not":
         say("The plan was not approved; a campaign trains it anyway.")
     found = overview(campaign.root)

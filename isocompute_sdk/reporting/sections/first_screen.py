@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
-from isocompute_sdk.campaigns.overview import in_the_way, to_go_on
+from isocompute_sdk.campaigns.overview import check_so_far, in_the_way, to_go_on
 from isocompute_sdk.errors import IN_PYTHON, IsoComputeError
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
@@ -83,7 +83,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         text = "To plan again with the runs so far, for a larger budget that counts what they have cost:"
         more.append(Missing(text, material.again(again)))
         side = "inside" if outcome.inside else "outside"
-        checked = "" if material.runs is None else at_check(plan, outcome, material.runs)
+        checked = "" if material.runs is None else at_check(plan, outcome.run_id, material.runs)
         more += [Paragraph(say.sentence(checked))] if checked else []
         return Answer(
             tone="good" if outcome.inside else "caution",
@@ -243,6 +243,8 @@ def _going_on(material: Material) -> list[Block]:
             text += ". The run of its plan has ended, and its next start fits it with the others"
         elif (plan := material.plan) is not None and stop is None and not (plan.fits is not None and plan.fits.no_rise):
             text += ". It trains its plan to the end, whatever is approved here, and does not stop at a check"
+            if checked := "" if material.runs is None else check_so_far(campaign, plan, material.runs):
+                text += f". {say.sentence(checked)[:-1]}"
         if campaign.controller is None:
             other, how = material.asked.budget, "to go on"
             if other is not None and other.in_place_of(budget).replace(spent=None) != budget.replace(spent=None):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from isocompute_sdk import files
 from isocompute_sdk.errors import SpecError, dotted, show
 from isocompute_sdk.specs.base import Spec
+from isocompute_sdk.specs.budget import Budget
 from isocompute_sdk.specs.study import Study
 from isocompute_sdk.specs.syntax.complaints import Path
 
@@ -267,6 +268,10 @@ def _given(spec: Spec) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, Budget) and _given(value).keys() == {value.unit}:
+        # On one line, as people write it and commands say to change it.
+        amount = getattr(value, value.unit)
+        return amount if value.unit == "rollouts" else f"{amount} {value.unit}"
     if isinstance(value, Spec):
         return _given(value)
     return [_plain(part) for part in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 from isocompute_sdk.campaigns.campaign import Campaign, Outcome
-from isocompute_sdk.campaigns.comparison import compare
+from isocompute_sdk.campaigns.comparison import at_check, compare
 from isocompute_sdk.campaigns.executors import LocalExecutor
 from isocompute_sdk.errors import PlanError, RecordError
+from isocompute_sdk.planning.plan_parts import Approval
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.run_folders import store
 from isocompute_sdk.specs import Budget, Data, Recipe, Study, Sweep
@@ -94,6 +96,16 @@ def test_the_comparison_is_a_new_run_at_its_own_compute(whole: tuple[Path, Outco
         compare(outcome.fits, campaign.sweep())
 
 
+def test_only_a_plan_with_a_check_is_said_to_have_one(whole: tuple[Path, Outcome]) -> None:
+    folder, outcome = whole
+    asked = [Approval(kind, "", step=1) for kind in ("check", "part")]
+    plans = [dataclasses.replace(outcome.plan, approval=one) for one in asked]
+    check, part = (at_check(plan, outcome.comparison.run_id, store.read_journals(folder)) for plan in plans)
+    assert check.startswith("check at step 1: measured")
+    assert "step 1: measured" in part
+    assert "check" not in part
+
+
 @pytest.mark.parametrize(
     "stop_in",
     few(STAGES, {"allocate"}),
@@ -153,6 +165,10 @@ def test_a_kill_loses_nothing_that_was_measured(
 def test_a_folder_takes_one_campaign(whole: tuple[Path, Outcome]) -> None:
     with pytest.raises(RecordError, match=r"model.*seed-less"):
         make(whole[0], study=make_study(model="seed-less")).fit()
+    # Nor under another name, where its runs would lie beside those of the first.
+    with pytest.raises(RecordError, match="'loop' -> 'other'") as refused:
+        make(whole[0], study=make_study(name="other", model="other")).fit()
+    assert "another folder" in (refused.value.hint or "")
     with pytest.raises(RecordError, match="metric, fit"):
         make(whole[0], metric="best@4", fit_options={}).fit()
 

@@ -9,11 +9,12 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.control import CONTROL_FILE, controller_of, controlling
+from isocompute_sdk.campaigns.control import CONTROL_FILE, CONTROLLER, controller_of, controlling, end_controller
 from isocompute_sdk.errors import BackendError
 
 HOLD = """
@@ -44,6 +45,25 @@ def test_a_second_controller_is_refused_and_told_who_has_the_folder_until_that_o
         assert mine is not None
         assert mine.pid == os.getpid()
     assert controller_of(tmp_path) is None
+
+
+def test_only_a_process_that_has_the_lock_open_is_ended(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        found = controller_of(tmp_path)
+        assert found is not None
+        with subprocess.Popen(["sleep", "600"]) as stranger:
+            for forged in (replace(found, pid=stranger.pid), replace(found, host="elsewhere")):
+                (tmp_path / CONTROL_FILE).write_text(CONTROLLER.to_text(forged))
+                with pytest.raises(BackendError, match=str(forged.pid)):
+                    end_controller(tmp_path)
+                assert (stranger.poll(), other.poll()) == (None, None)
+            stranger.kill()
+        (tmp_path / CONTROL_FILE).write_text(CONTROLLER.to_text(found))
+        assert end_controller(tmp_path) == found
+        assert other.wait() == -signal.SIGTERM
+    assert end_controller(tmp_path) is None
 
 
 def test_one_thread_may_enter_again_and_another_may_not(tmp_path: Path) -> None:

@@ -191,6 +191,10 @@ def test_a_hopeless_run_ends_early_and_its_data_count(tmp_path: Path, monkeypatc
     fitted = campaign.fit().runs
     assert fitted is not None
     assert set(stopped) <= {run.run_id for run in RunSet.from_dict(fitted).runs()}
+    # Who asks what comes next is offered no more rounds than the pilot has.
+    offered = pilot.asked(campaign.fit())["most"]
+    monkeypatch.setattr(pilots, "MAX_ROUNDS", 2)
+    assert 0 == offered < pilot.asked(campaign.fit())["most"]
 
 
 def one_round(monkeypatch: pytest.MonkeyPatch, share: float) -> None:

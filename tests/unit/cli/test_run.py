@@ -34,6 +34,16 @@ sweep:
 backend: curve
 options: %s
 """
+CAMPAIGN = """\
+name: auto
+model: simulation/easy-1
+data: {train: t.jsonl, validation: v.jsonl, reward: r.py}
+recipe: {preset: easy, min_problems_per_batch: 8}
+budget: 100k
+pilot: {slots: 3, stop_early: false, largest_share: 0.1}
+backend: simulator
+options: {task: easy, task_seed: 1, scale: 20_000}
+"""
 Start = Callable[..., "subprocess.Popen[str]"]
 Ask = Callable[..., tuple[str, str]]
 
@@ -225,6 +235,22 @@ def test_stop_ends_what_a_killed_controller_left_and_what_it_had_not_begun(
     assert set(states(ask).values()) == {"running"}
     assert len(json.loads(ask("stop", "runs", "--json")[0])["ended"]) == 2
     assert set(states(ask).values()) == {"stopped"}
+
+
+def test_stop_ends_a_campaign_between_its_runs_and_the_same_command_goes_on(
+    start: Start, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "write_page", lambda *_, **__: (None, ""))
+    (tmp_path / "study.yaml").write_text(CAMPAIGN)
+    hangs = f"lambda *_, **__: (open('fitting', 'x'), time.sleep({HANG_SECONDS}))"
+    between = f"import time; from isocompute_sdk.campaigns import study_runs; study_runs.api.fit = {hangs}"
+    controller = start("run", "study.yaml", prelude=between)
+    wait_for((tmp_path / "fitting").exists, controller)
+    document = json.loads(ask("stop", "runs/auto", "--json")[0])
+    assert document["controllers"] == [controller.pid]
+    finish(controller, -signal.SIGTERM)
+    assert not (tmp_path / "runs/auto/plan.json").exists()
+    assert "planned run " in ask("run", "study.yaml")[0]
 
 
 @pytest.mark.usefixtures("start")

@@ -53,6 +53,12 @@ def pause_at(words: str) -> None:
         Campaign(study, f"runs/{study.name}", base=Path.cwd(), on_decision=pause).run()
 
 
+def goes_on_from_fit(isocompute: Run) -> list[str]:
+    """The command that a fit of runs/auto names, without the program."""
+    (line,) = [line for line in ok(isocompute("fit", "runs/auto")).stdout.splitlines() if line.startswith("next: ")]
+    return shlex.split(line)[2:]
+
+
 def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     isocompute: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +92,8 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert "round 1:" in told
     assert "planned run " in told
-    assert ("check at step" in told) == (found["plan"]["approval"]["step"] is not None)
+    asked, said = found["plan"]["approval"], re.findall(r"^(.* step) [0-9,]+: measured", told, re.MULTILINE)
+    assert said == {"check": ["check at step"], "part": ["at the approved step"]}.get(asked["kind"], [])
     status = isocompute("status", "runs/auto").stdout
     assert "spent: pilot" in status
     # Another n may be the best at what was spent than at the budget.
@@ -95,6 +102,7 @@ def test_one_command_carries_a_budget_from_pilot_to_report_and_judges_the_plan(
     assert "left: " in watched.stdout
     # More budget is asked about before it is spent.
     monkeypatch.chdir(tmp_path)
+    ok(isocompute(*goes_on_from_fit(isocompute)))
     more = json.loads(ok(isocompute("next", "study.yaml", "--budget", "150k", "--json")).stdout)
     page = gather(folder, Asked(budget=Budget("150k"))).plan
     assert page is not None
@@ -424,6 +432,8 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     assert own.fit().largest_compute
     page = gather(folder, Asked()).plan
     assert page is not None
+    asked = json.loads(ok(isocompute(*goes_on_from_fit(isocompute), "--json")).stdout)
+    assert asked["budget"]["rollouts"] == 100_000
     # Also where its folder was moved to; what was typed as spent is all that is.
     moved = tmp_path / "elsewhere"
     shutil.copytree(folder, moved)
@@ -441,6 +451,16 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     ok(isocompute(*shlex.split(found.resuming)[1:]))
     assert gather(folder, Asked()).comparison is not None
     assert isocompute("next", "study.yaml").returncode == 1
+    # While the plan is trained its page says what was measured at the step of its approval.
+    going = tmp_path / "going"
+    shutil.copytree(folder, going)
+    for name in ("comparison.json", "refit.json", f"{read_decisions(folder)[-1].planned}/exit.json"):
+        (going / name).unlink()
+    journal = going / read_decisions(folder)[-1].planned / "metrics.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-3]))
+    text = " ".join(one.text for one in build(gather(going, Asked())).answer.more if isinstance(one, Missing))
+    assert made.approval is not None
+    assert f"step {made.approval.step}: measured" in text
     (tmp_path / "study.yaml").write_text(Path("study.yaml").read_text().replace("100k", "150k"))
     assert "isocompute run study.yaml" in ok(isocompute("next", "study.yaml")).stdout
     # From another folder the same command would begin another campaign.

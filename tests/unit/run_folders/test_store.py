@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from isocompute_sdk.cli.shared.following import described
 from isocompute_sdk.errors import IsoComputeError, RecordError
 from isocompute_sdk.run_folders import journal_records, locks, store, wrapper
+from isocompute_sdk.run_folders.progress import Progress
 from tests.backends.framework_runs import run_maker
 
 make_run = run_maker(preset="hard", run_id="n4-bp16-seed0", group_size=4, problems_per_batch=16, update_steps=10)
@@ -204,6 +206,19 @@ def test_the_headline_is_the_average_over_most_samples() -> None:
     assert headline(**{"best@16": 0.9, "avg@2": 0.1, "avg@16": 0.3, "avg@4": 0.2}) == ("avg@16", 0.3)
     assert headline(reward=0.5, other=0.1) == ("reward", 0.5)
     assert headline() is None
+
+
+def test_the_best_checkpoint_of_a_status_is_none_of_a_later_step(tmp_path: Path) -> None:
+    best = store.BestCheckpoint(21, "avg@4", 0.5, "best/step-000021")
+
+    def training_meanwhile(folder: Path) -> Progress:
+        (folder / store.BEST_FILE).write_text(json.dumps({**vars(best), "step": 42}))
+        return Progress(33)
+
+    (tmp_path / store.BEST_FILE).write_text(json.dumps(vars(best)))
+    status = store.RunWatch(tmp_path, training_meanwhile).status()
+    assert (status.step, status.best) == (33, best)
+    assert "step 21: best/step-000021" in described([status])[0]
 
 
 def test_records_of_starts_are_those_of_executors_only(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.specs import Budget, Recipe, Spec, Study, Sweep, dump_spec, json_schema, load_study, parse_spec
 from isocompute_sdk.specs.syntax.plain_yaml import read_yaml, write_yaml
+from tests.studies import make_study
 
 STUDY = """\
 # a comment
@@ -230,6 +232,14 @@ def test_a_written_study_reads_back_equal(form: dict[str, object]) -> None:
     again = parse_spec(dump_spec(study), Study)
     assert again == study
     assert [type(value) for value in again.options.values()] == [type(value) for value in study.options.values()]
+
+
+@pytest.mark.parametrize("budget", ["1M", "200 gpu_hours", "$2.5", "1.5B tokens"])
+def test_the_budget_of_a_written_study_is_changed_on_its_line(budget: str) -> None:
+    written = dump_spec(make_study(budget=budget))
+    assert parse_spec(written, Study).budget == Budget(budget)
+    edited = re.sub(r"^budget: .*", "budget: 3M", written, flags=re.MULTILINE)
+    assert parse_spec(edited, Study).budget == Budget("3M")
 
 
 @settings(deadline=None)
