@@ -472,3 +472,11 @@ def test_no_probability_of_a_fall_stands_beside_one_that_was_measured() -> None:
     seen = forecast_run(replace(live, troubles=(Trouble("decayed-run", "falling", live.one.rollouts_T[15]),)))
     assert seen.falling == seen.falling_ahead == 1
     assert "that a fall has begun" not in seen.summary()
+
+
+def test_a_dip_that_was_made_good_does_not_hide_that_the_curve_misses_the_end() -> None:
+    reward = noisy(saturating(STEPS[:21], 150.0))
+    reward[8:14] -= 0.12
+    found = iso.forecast(run_of(reward, STEPS[:21]))
+    assert found.reward == pytest.approx(float(np.mean(reward[-3:])), abs=0.005)
+    assert "forecast-uncertain" in {note.code for note in found.notes}
