@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -51,6 +51,8 @@ TOO_FAR = 3.0
 _RHO: Array = np.linspace(0.0, LARGEST_CORRELATION, 60)
 
 Fault = Literal["collapse", "decay"]
+FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay", "overfitting-run": "decay"}
+"""Codes of notes about a reward that fell."""
 
 
 @dataclass(frozen=True)
