@@ -370,6 +370,9 @@ class _Answer:
         """How far the run stands above its curve at its end; 0 within noise."""
         if self.live.lost:
             return float(self.live.one.value_T[-1] - self.mean_Q[self.now])
+        if self.live.peak is not None and self.surface.run.fault is None:
+            # The curve holds no fall where the noise of all runs hides it.
+            return float(np.mean(self.live.one.value_T[-NEAR:]) - self.mean_Q[self.now])
         return self.surface.missed(self.last)
 
     @cached_property
@@ -478,7 +481,7 @@ class _Answer:
             # Of checkpoints that differ by less than the worth of a change the last one is kept.
             top = max(one.reward or 0.0 for one in saved)
             return [one for one in saved if (one.reward or 0.0) >= top - self.worth / 2.0][-1]
-        best = self.surface.best(limit)
+        best = self.surface.best(min(limit, np.inf if self.live.peak is None else self.live.peak))
         return Checkpoint(best.compute, self._step(best.compute), best.reward, fitted=best.fitted)
 
     def _rollouts(self, step: int) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Reached
 from isocompute_sdk.fitting.run_surface import RunSurface
-from isocompute_sdk.fitting.surface.data import BestAtK, SurfaceRun, noise_scale, pooled_noise
+from isocompute_sdk.fitting.surface.data import FALLS, BestAtK, SurfaceRun, noise_scale, pooled_noise
 from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
@@ -139,9 +139,9 @@ def run_surfaces(fits: Fits) -> dict[str, RunSurface]:
 
 def best_reached(fits: Fits) -> Reached | None:
     """The best that a run reached; see `Fits.best_reached`. Where runs have no surface each curve counts as one."""
-    # A collapse that is seen in one run alone may be noise to the joint fit.
-    collapsed = [note.data["runs"] for note in fits.notes if note.code == "collapsed-run"]
-    fell = {run: best["rollouts"] for runs in collapsed for run, best in runs.items()}
+    # A fall that is seen in one run alone may be noise to the joint fit.
+    falls = [note.data["runs"] for note in fits.notes if note.code in FALLS]
+    fell = {run: best["rollouts"] for runs in falls for run, best in runs.items()}
     until: dict[str, float] = {}
     if fell and fits.table is not None:
         for one in MeasuredRuns.of(fits.table, fits.metric, fits.eval_set, stand_in=True).series:
@@ -149,6 +149,7 @@ def best_reached(fits: Fits) -> Reached | None:
             at_T = _compute(one, fits.compute)[one.rollouts_T <= fell.get(one.run_id, np.inf)]
             until[one.run_id] = float(at_T.max(initial=0.0))
     found = [one.best(until.get(name, np.inf)) for name, one in fits.run_surfaces.items()]
+    found = [replace(one, fell=one.fell or one.run_id in fell) for one in found]
     curves = {} if fits.source or found else fits.curves
     found += [
         Reached(n, problems, one.last_compute, float(fits.predict(one.last_compute, n, problems).mean))

@@ -16,7 +16,17 @@ from isocompute_sdk.errors import FitError
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Reached
 from isocompute_sdk.fitting.least_squares import Indices, least_squares_batch
-from isocompute_sdk.fitting.surface.data import COLLAPSE_LEFT, TOO_FAR, WILD, BestAtK, PreparedRun, SurfaceRun, prepare
+from isocompute_sdk.fitting.surface.data import (
+    COLLAPSE_LEFT,
+    OWN_NOISE,
+    TOO_FAR,
+    WILD,
+    BestAtK,
+    PreparedRun,
+    SurfaceRun,
+    prepare,
+    rough_noise,
+)
 from isocompute_sdk.fitting.surface.posterior import (
     DEFAULT_DRAWS,
     RunFunction,
@@ -120,7 +130,11 @@ class RunSurface:
         *curve_T, there = self.draws(np.append(compute_T[near], compute)).mean(axis=0)
         # The median, since one evaluation may be high by chance.
         off = float(np.median(reward_T[near] - curve_T))
-        within = abs(off) <= TOO_FAR * self.run.noise / np.sqrt(len(near))
+        trained_T, noise = reward_T[compute_T > 0], self.run.noise
+        if off > 0 and len(trained_T) >= OWN_NOISE:
+            # A dip that was made good lowers the curve and raises its noise, but not that of most evaluations.
+            noise = min(noise, rough_noise([trained_T]))
+        within = abs(off) <= TOO_FAR * noise / np.sqrt(len(near))
         return 0.0 if within else float(np.mean(reward_T[near]) - there)
 
     def level(self, compute: float) -> tuple[float, bool]:

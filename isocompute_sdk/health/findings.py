@@ -8,15 +8,13 @@ from itertools import product
 
 import numpy as np
 
-from isocompute_sdk.fitting.surface.data import Fault
+from isocompute_sdk.fitting.surface.data import FALLS, Fault
 from isocompute_sdk.health.traces import LASTING, RunTraces, Trace
 from isocompute_sdk.notes import Note, Severity, by_severity
 from isocompute_sdk.phrases import counted, listed
 
 LISTED = 2
 """Runs that a message lists by name."""
-FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay", "overfitting-run": "decay"}
-"""Findings about a reward that fell."""
 FELL: Mapping[Fault, str] = {"collapse": "collapsed", "decay": "fell"}
 """What the reward of a run did, in the words of every command."""
 

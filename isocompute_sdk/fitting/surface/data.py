@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -51,6 +51,8 @@ TOO_FAR = 3.0
 _RHO: Array = np.linspace(0.0, LARGEST_CORRELATION, 60)
 
 Fault = Literal["collapse", "decay"]
+FALLS: Mapping[str, Fault] = {"collapsed-run": "collapse", "decayed-run": "decay", "overfitting-run": "decay"}
+"""Codes of notes about a reward that fell."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class PreparedRun:
     decline: float | None = None
     """Share of the largest gain lost per unit of log compute after the peak, for a run that fell."""
     outliers: int = 0
-    """Evaluations that were moved towards their neighbours."""
+    """Evaluations that were moved towards their neighbours; without a first one on the way up from the base model."""
     best: BestAtK | None = None
     """best@k of the same evaluations, whole; None if not recorded."""
 
@@ -150,7 +152,7 @@ def prepare(runs: Sequence[SurfaceRun], span: float = 1.0) -> tuple[PreparedRun,
     cleaned = [without_outliers(reward, rough) for reward in kept]
     pooled = pooled_noise(cleaned, scale)
     return tuple(
-        _prepare_one(run, compute, reward, clean, cut, bins, pooled)
+        _prepare_one(run, compute, reward, clean, cut, bins, pooled, base)
         for run, (compute, _), reward, clean, cut in zip(runs, trained, kept, cleaned, cuts, strict=True)
     )
 
@@ -203,7 +205,7 @@ def without_outliers(values: Array, noise: float) -> Array:
 
     Short stretches first, by a wide median where both sides are known, then single values. The first and the last have
     neighbours on one side only: they are compared with the median of the next three. Wide medians and ends may also lie
-    off by twice the trend there.
+    off by twice the trend there, and are moved only so far.
     """
     if len(values) < WINDOW:
         return values
@@ -216,7 +218,7 @@ def without_outliers(values: Array, noise: float) -> Array:
         if end == -1 and inward[1] < further - limit[end]:
             # Two that lie far off together are a fall, no outliers. At the start they would be a rise that few show.
             off[end] = min(off[end], values[end] - inward[1], key=abs)
-    return np.where(np.abs(off) > limit, values - off + np.sign(off) * KEPT * noise, values)
+    return np.where(np.abs(off) > limit, values - off + np.sign(off) * (limit - (WILD - KEPT) * noise), values)
 
 
 def _without_stretches(values: Array, noise: float) -> Array:
@@ -281,10 +283,13 @@ def _prepare_one(
     cut: Fall | None,
     bins: int,
     pooled: tuple[float, float],
+    base: float | None,
 ) -> PreparedRun:
     """A run from what is kept of its evaluations, rewards in units of its noise, as they are and without outliers."""
     kept, (noise, rho) = len(clean), pooled
     log_J, reward_J, count_J = _binned(compute[:kept], clean * run.noise_scale, bins)
+    # The first of a steep rise is moved too, which makes fits better, but nothing is wrong with it.
+    steep = base is not None and kept > 1 and base / run.noise_scale < reward[0] < reward[1]
     return PreparedRun(
         run_id=run.run_id,
         group_size=run.group_size,
@@ -301,7 +306,7 @@ def _prepare_one(
         fault_compute=None if cut is None else float(compute[max(kept - 1, 0)]),
         last_compute=float(compute[-1]) if len(compute) else 0.0,
         decline=None if cut is None else cut.rate,
-        outliers=int(np.count_nonzero(clean != reward)),
+        outliers=int(np.count_nonzero((clean != reward)[int(steep) :])),
         best=run.best,
     )
 

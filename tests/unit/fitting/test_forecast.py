@@ -472,3 +472,27 @@ def test_no_probability_of_a_fall_stands_beside_one_that_was_measured() -> None:
     seen = forecast_run(replace(live, troubles=(Trouble("decayed-run", "falling", live.one.rollouts_T[15]),)))
     assert seen.falling == seen.falling_ahead == 1
     assert "that a fall has begun" not in seen.summary()
+
+
+def test_a_dip_that_was_made_good_does_not_hide_that_the_curve_misses_the_end() -> None:
+    reward = noisy(saturating(STEPS[:21], 150.0))
+    reward[8:14] -= 0.12
+    found = iso.forecast(run_of(reward, STEPS[:21]))
+    assert found.reward == pytest.approx(float(np.mean(reward[-3:])), abs=0.005)
+    assert "forecast-uncertain" in {note.code for note in found.notes}
+
+
+def test_a_fall_that_one_run_shows_dates_its_best_checkpoint_where_the_noise_of_the_sweep_hides_it() -> None:
+    steps = STEPS[:21]
+    fall = 0.09 * np.clip(steps / 200.0 - 1.0, 0.0, None)
+    falling = noisy(saturating(steps, 80.0), 0.01) - fall
+    others = [run_of(noisy(saturating(steps, 80.0), 0.04, seed), steps, f"other{seed}") for seed in (1, 2, 3)]
+    runs = run_of(falling, steps).concat(*others)
+    fits = iso.fit(runs)
+    assert fits.run_surfaces["live"].run.fault is None
+    found, highest = iso.forecast(fits, "live"), float(steps[np.argmax(falling)])
+    assert found.fell
+    assert found.card.keep.step == highest
+    assert found.onset is not None
+    assert found.onset.step == highest
+    assert found.reward == pytest.approx(float(np.mean(falling[-3:])))

@@ -55,7 +55,8 @@ def test_the_peak_before_a_sudden_fall_is_no_outlier_and_the_fall_no_noise(make_
     assert run.fault is not None
     assert run.outliers <= 1
     assert run.noise < 0.03
-    assert run.reward_J.max() == pytest.approx(0.681, abs=0.06)
+    # Smoothing may take the last one or two before the fall for a part of it.
+    assert run.reward_J.max() == pytest.approx(0.681, abs=0.08)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.01])
@@ -146,6 +147,13 @@ def test_steep_ends_of_a_curve_are_no_outliers() -> None:
     steep = 0.2 + 0.5 * -np.expm1(-np.geomspace(1e4, 1e6, 12) / 3e4)
     np.testing.assert_array_equal(without_outliers(steep, 0.005), steep)
     np.testing.assert_array_equal(without_outliers(steep[::-1], 0.005), steep[::-1])
+
+
+@pytest.mark.parametrize(("first", "outliers"), [(0.389, 0), (0.1, 1)])
+def test_a_first_evaluation_between_the_base_model_and_the_next_is_no_outlier(first: float, outliers: int) -> None:
+    reward = np.array([0.21, first, 0.479, 0.52, 0.542, 0.561, 0.58, 0.591, 0.602, 0.611, 0.618])
+    (run,) = prepare([SurfaceRun("n32", 32, 32, 40960.0 * np.arange(11), reward)])
+    assert run.outliers == outliers
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-6, 0.01])
