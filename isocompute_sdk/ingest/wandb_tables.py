@@ -177,7 +177,23 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
     ]
     if not found:
         raise RecordError(f"{path} holds no measured value of any run", "Export the chart again.")
-    return found
+    # A known framework says what its `Step` counts, or leaves it a question.
+    return [
+        replace(log, notes=(_calls_told(step), *log.notes))
+        if log.framework is None and log.step_name in WANDB_STEPS
+        else log
+        for log in found
+    ]
+
+
+def _calls_told(step: str) -> Note:
+    """A warning where the x axis of a chart may count calls of W&B's `log`, and nothing says what it counts."""
+    message = (
+        f"x axis {step} is read as the update step, but it counts W&B's log calls, of which an update may make "
+        "several. If so, C is wrong: export the chart again with global_step on the x axis. If it counts updates, "
+        f"--rename {step}=step confirms it."
+    )
+    return Note("column-assumed", "warning", message, {"column": step, "as": "step"})
 
 
 def _owner(path: Path, column: str, runs: Sequence[str]) -> tuple[str, str]:

@@ -303,6 +303,11 @@ def test_a_step_that_counts_calls_is_a_question_and_never_taken_in_silence(tmp_p
     assert "counts calls" in asked[0]
     with pytest.raises(RecordError, match="'Step' counts"):
         RunSet.read(path, runs={"n8_bp32": {"n": 8, "bp": 32}})
+    # Of an unknown framework it is taken for an update, and a note says so, unless somebody confirmed it.
+    chart = write(tmp_path, CHART, "unknown.csv")
+    (told,) = [note for note in RunSet.read(chart, runs=RUNS).notes if note.code == "column-assumed"]
+    assert told.message in diagnose(chart).runs[0].problems
+    assert told not in RunSet.read(chart, runs=RUNS, rename={"Step": "step"}).notes
     own = write(tmp_path, path.read_text().replace("Step", "eval/global_step"), "own.csv")
     assert not RunSet.read(own, runs={"n8_bp32": {"n": 8, "bp": 32}}).notes
     assert not [question for question in propose(own).questions.values() if question.field == "step_unit"]
