@@ -93,6 +93,13 @@ def _metric_of(name: str, path: tuple[str, ...]) -> str | None:
     return None
 
 
+def read_as(tag: str, frameworks: Iterable[str | None]) -> str | None:
+    """The metric that a tag of one of these frameworks is read as; None for a tag that they do not know."""
+    wanted = {*frameworks}
+    meanings = (one.meanings([tag]).get(tag) for one in formats() if one.name in wanted)
+    return next((meaning.metric for meaning in meanings if meaning is not None), None)
+
+
 def names_of(metric: str, names: Iterable[str]) -> list[str]:
     """Those of the names under which a table may hold a metric of updates: ours first, then plain ones and tags."""
     every, path = list(names), tuple(sys.path)
