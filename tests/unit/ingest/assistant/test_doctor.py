@@ -291,14 +291,15 @@ def test_an_unused_column_is_asked_about_and_what_is_known_is_shown(isocompute: 
     assert [(one.group_size, one.problems_per_batch) for one in answered.runs] == [("8", "32")]
 
 
-def test_a_column_of_all_tokens_is_told_its_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("column", "ours"), [("tokens_generated", "tokens"), ("wall_s", "timestamp")])
+def test_an_unknown_column_of_numbers_is_told_its_name(tmp_path: Path, column: str, ours: str) -> None:
     table = tmp_path / "runs.csv"
     rows = (f"a,8,32,{i},0.{i},{100.5 * i}\n" for i in range(6))
-    table.write_text("run_id,n,bp,step,avg@4,tokens_generated\n" + "".join(rows))
+    table.write_text(f"run_id,n,bp,step,avg@4,{column}\n" + "".join(rows))
     (found,) = diagnose(table).runs
-    (advice,) = (told for what, told in zip(found.problems, found.advice, strict=True) if "tokens_generated" in what)
-    assert "tokens" in advice.partition("--rename")[2].replace(",", " ").split()
-    assert not diagnose(table, rename={"tokens_generated": "tokens"}).runs[0].problems
+    (advice,) = (told for what, told in zip(found.problems, found.advice, strict=True) if column in what)
+    assert ours in advice.partition("--rename")[2].replace(",", " ").split()
+    assert not diagnose(table, rename={column: ours}).runs[0].problems
 
 
 def test_a_resumed_run_in_two_tables_is_one_run_only_if_they_agree(isocompute: Command, tmp_path: Path) -> None:
