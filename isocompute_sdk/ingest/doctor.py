@@ -31,17 +31,15 @@ from isocompute_sdk.ingest.reader import Collection, collect, named_by_file
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, DEFAULT_EVAL_SET, N_AND_BP, PLACEHOLDERS, Options
+from isocompute_sdk.records.columns import BATCH, N_AND_BP, PLACEHOLDERS, Options
 from isocompute_sdk.records.reward_metrics import (
     ONE_SCALE,
-    OTHER,
     TRAIN_REWARD,
     TRAIN_SET,
     bounds_option,
     headline,
     is_training_reward,
     measured_in,
-    rank,
     two_scales,
     undecided,
 )
@@ -452,8 +450,7 @@ def _advised(note: Note) -> tuple[str, str]:
 
 def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]]:
     found = [_advised(note) for note in runs.notes if note.severity != "info" or note.code in _ADVICE]
-    measures = [name for name in runs.metrics if name != metric and rank(name, DEFAULT_EVAL_SET) in (None, OTHER)]
-    if unread := unknown(measures):
+    if unread := unknown(name for name in runs.metrics if name != metric):
         advice = (
             "if one holds seconds of a step, the time of a row, tokens of a response or all tokens so far, --rename "
             "THEIRS=step_seconds, timestamp, response_length or tokens"

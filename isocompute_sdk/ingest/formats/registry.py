@@ -16,7 +16,8 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import METRICS, PLAIN_NAMES, TRAIN_SET, LogFormat, Meaning, RunLog
 from isocompute_sdk.notes import Note
 from isocompute_sdk.plugins import Plugins
-from isocompute_sdk.records.columns import folded
+from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, folded
+from isocompute_sdk.records.reward_metrics import OTHER, rank
 
 GROUP = "isocompute.log_formats"
 """Entry-point group that formats register in."""
@@ -109,9 +110,10 @@ def names_of(metric: str, names: Iterable[str]) -> list[str]:
 
 
 def unknown(names: Iterable[str]) -> list[str]:
-    """Those of the names that are no metric of updates."""
+    """Those of the names that are no metric of updates, and do not say that they are a reward."""
     path = tuple(sys.path)
-    return [name for name in names if name not in METRICS and _metric_of(name, path) is None]
+    unsaid = [name for name in names if rank(name, DEFAULT_EVAL_SET) in (None, OTHER)]
+    return [name for name in unsaid if name not in METRICS and _metric_of(name, path) is None]
 
 
 @lru_cache(maxsize=4)
