@@ -260,16 +260,16 @@ def _refuse_absent(runs: RunSet, metric: str) -> None:
     """Raise on a metric that no run has, with the one that a question without a metric would take."""
     if metric in runs.metrics:
         return
+    from isocompute_sdk.ingest.formats.registry import read_as
+
     likely = headline(measured_in(runs.to_polars()))
+    name = read_as(metric, (info.framework for info in runs.runs()))
+    meant = f"{metric} of the log is read as {name}. " if name in runs.metrics else did_you_mean(metric, runs.metrics)
     raise RecordError(
         f"metric: received {metric!r}; accepted: {', '.join(runs.metrics)}",
-        f"{did_you_mean(metric, runs.metrics)}Use one of the accepted names"
-        f"{'' if likely is None else f', such as metric={likely[0]!r}'}.",
+        f"{meant}Use one of the accepted names{'' if likely is None else f', such as metric={likely[0]!r}'}.",
         options=() if likely is None else (f"--metric {quote(likely[0])}",),
-    ).in_shell(
-        f"{did_you_mean(metric, runs.metrics)}Use one of the accepted names"
-        f"{'' if likely is None else f': --metric {quote(likely[0])}'}."
-    )
+    ).in_shell(f"{meant}Use one of the accepted names{'' if likely is None else f': --metric {quote(likely[0])}'}.")
 
 
 def refit(fits: Fits, more_runs: RunSet, **changes: Any) -> Fits:

@@ -7,11 +7,11 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from isocompute_sdk.errors import IsoComputeError, NothingMeasured
+from isocompute_sdk.errors import IsoComputeError, NothingMeasured, RecordError
 from isocompute_sdk.ingest.copies import LoadedRun, once, told
 from isocompute_sdk.ingest.formats.registry import broken, unknown
 from isocompute_sdk.ingest.log_runs import given_to, resolve, rows_of
@@ -27,11 +27,11 @@ from isocompute_sdk.ingest.mapping import (
     table_name,
 )
 from isocompute_sdk.ingest.paths import as_paths
-from isocompute_sdk.ingest.reader import Collection, collect
+from isocompute_sdk.ingest.reader import Collection, collect, named_by_file
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, joined, listed, or_unknown
 from isocompute_sdk.records import RunSet
-from isocompute_sdk.records.columns import BATCH, DEFAULT_EVAL_SET, N_AND_BP, PLACEHOLDERS, TRAIN_SETS, Options
+from isocompute_sdk.records.columns import BATCH, N_AND_BP, PLACEHOLDERS, TRAIN_SETS, Options
 from isocompute_sdk.records.reward_metrics import (
     ONE_SCALE,
     TRAIN_REWARD,
@@ -40,10 +40,13 @@ from isocompute_sdk.records.reward_metrics import (
     headline,
     is_training_reward,
     measured_in,
-    rank,
     two_scales,
     undecided,
 )
+from isocompute_sdk.records.runset import join
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Rewards = dict[str, list[tuple[str, np.ndarray[Any, Any]]]]
 """Metric -> run and its values."""
@@ -189,8 +192,11 @@ def diagnose_map(path: str | os.PathLike[str], mapping: RunMap | None = None) ->
 def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diagnosis:
     asked_for = found.options.metric
     frames, copies = once([table.frame for table in found.tables])
-    parts = [(str(one.path), RunSet(frame, one.notes)) for one, frame in zip(found.tables, frames, strict=True)]
-    findings = [finding for path, runs in parts if len(runs) for finding in _of_table(runs, path, asked_for)]
+    wrong = None
+    try:
+        findings = [one for path, runs in _joined(found, frames) for one in _of_table(runs, path, asked_for)]
+    except RecordError as error:
+        wrong, findings = error, [_unreadable(", ".join(str(table.path) for table in found.tables), error)]
     findings += [_of_log(name, run, mapping, asked_for) for name, run in found.logs.items()]
     findings += [_unreadable(path, error) for path, error in found.errors.items()]
     for note in broken():
@@ -209,8 +215,11 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
             f"not read: {found.rowless} .json without rows (one per evaluation) or an n (such as num_generations)"
         )
     verdict, question, next_ = _next(found, mapping, findings, rewards, paths)
+    if wrong is not None:
+        verdict, question, next_ = "unusable", None, _NOTHING
     sized = "?" not in {one.group_size for one in findings if one.readable}
-    plain = verdict == "ready" and sized and not (found.logs or found.errors)
+    own = {run for table in found.tables for run in table.frame["run_id"].unique()}
+    plain = verdict == "ready" and sized and own >= {one.name for one in findings} and not (found.logs or found.errors)
     return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks), plain)
 
 
@@ -241,7 +250,32 @@ def _next(
         return "question", question, _command(paths, [*words, keep, f"--output {named_after(paths)}.parquet"])
     if ready:
         return "ready", None, _command(paths, [*words, f"--output {named_after(paths)}.parquet"])
-    return "unusable", None, "nothing here can be read: see what each line says"
+    return "unusable", None, _NOTHING
+
+
+_NOTHING = "nothing here can be read: see what each line says"
+
+
+def _joined(found: Collection, frames: Sequence[pl.DataFrame]) -> list[tuple[str, RunSet]]:
+    """Runs by file; one that goes on in a later file is whole in the first that has it.
+
+    Raises:
+        RecordError: files contradict each other about a run.
+    """
+    filled = {str(one.path): frame for one, frame in zip(found.tables, frames, strict=True) if len(frame)}
+    if not filled:
+        return []
+    filled = named_by_file(filled)
+    whole = RunSet(join([*filled.values()], [*filled], found.options.on_duplicate))
+    notes = {str(one.path): one.notes for one in found.tables}
+    runs_of: dict[str, list[str]] = {}
+    for run in whole.run_ids:
+        runs_of.setdefault(next(path for path, frame in filled.items() if run in frame["run_id"]), []).append(run)
+    # What is said about a file that only goes on stands with the first.
+    others = [note for path in filled if path not in runs_of for note in notes[path]]
+    return [
+        (path, RunSet(whole.filter(run_id=runs).to_polars(), [*notes[path], *others])) for path, runs in runs_of.items()
+    ]
 
 
 def _command(paths: Sequence[str], words: Sequence[str]) -> str:
@@ -420,8 +454,7 @@ def _advised(note: Note) -> tuple[str, str]:
 
 def _looks(runs: RunSet, metric: str | None, count: int) -> list[tuple[str, str]]:
     found = [_advised(note) for note in runs.notes if note.severity != "info" or note.code in _ADVICE]
-    measures = [name for name in runs.metrics if name != metric and rank(name, DEFAULT_EVAL_SET) is None]
-    if unread := unknown(measures):
+    if unread := unknown(name for name in runs.metrics if name != metric):
         advice = (
             "if one holds seconds of a step, the time of a row, tokens of a response or all tokens so far, --rename "
             "THEIRS=step_seconds, timestamp, response_length or tokens"

@@ -114,7 +114,7 @@ def read(
         without_sizes: read runs whose n or B_p nothing says, with 1 in its place, so that rollouts are steps, and with
             the note `sizes-unknown`: for questions that need neither.
         left_out: takes down, by column, file or folder, why it cannot be read, which then keeps no other from being
-            read; runs of one name in files that contradict each other get names of their files.
+            read; runs of one name and other settings get names of their files.
         **constants: the same as `set`, as arguments.
 
     Raises:
@@ -529,12 +529,9 @@ class Collection:
         notes += [repeated(name, of) for (_, name), (_, of) in copies.items()]
         frames = {name: frame for name, frame in zip(frames, kept, strict=True) if not frame.is_empty()}
         notes += self._about_losses(notes)
-        try:
-            return RunSet(join([*frames.values()], [*frames], self.options.on_duplicate), notes)
-        except RecordError:
-            if of_run is not None or not (self.ask or self.left_out is not None):
-                raise
-            return RunSet(join(_named_by_file(frames), [*frames], self.options.on_duplicate), notes)
+        if of_run is None and (self.ask or self.left_out is not None):
+            frames = named_by_file(frames)
+        return RunSet(join([*frames.values()], [*frames], self.options.on_duplicate), notes)
 
     def _about_losses(self, notes: Sequence[Note]) -> Iterator[Note]:
         """On what was left out: runs that have only begun, and with `ask` all that cannot be read."""
@@ -603,17 +600,17 @@ def read_launched(folder: str | Path, name: str) -> RunSet:
     return found.together()
 
 
-def _named_by_file(tables: Mapping[str, pl.DataFrame]) -> list[pl.DataFrame]:
-    """Tables with their file's name before the names of runs that several of them have."""
+def named_by_file(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    """Tables with their file's name before the names of runs that have other settings in another table."""
     import polars as pl
 
-    counts = Counter(run for table in tables.values() for run in table["run_id"].unique())
+    fixed = [name for name in PER_RUN if name != "gpus"]  # a run may go on with other GPUs
+    said = pl.concat([table.select("run_id", *fixed).unique() for table in tables.values()])
+    differ = pl.any_horizontal(pl.col(name).drop_nulls().n_unique() > 1 for name in fixed)
+    apart = said.group_by("run_id").agg(differ=differ).filter("differ")["run_id"].to_list()
     files = [Path(name) for name in tables]
-    named: list[pl.DataFrame] = []
-    for file, table in zip(files, tables.values(), strict=True):
-        names = {run: f"{label(file, files)}/{run}" for run in table["run_id"].unique() if counts[run] > 1}
-        named.append(table.with_columns(pl.col("run_id").replace(names)))
-    return named
+    of_file = (pl.col("run_id").replace({run: f"{label(file, files)}/{run}" for run in apart}) for file in files)
+    return {name: table.with_columns(ids) for (name, table), ids in zip(tables.items(), of_file, strict=True)}
 
 
 def _journals_told_apart(tables: list[Table]) -> list[Table]:

@@ -1,7 +1,7 @@
 """Tables in the words of a framework or of W&B: a history in long form; tables that do not say n and B_p as logs.
 
 A W&B chart has the step first, then for every run a column `run name - metric` and two more, `__MIN` and `__MAX`, that
-only repeat it. A history has the trainer's own steps beside W&B's, which counts calls of `log`, and they are taken.
+only repeat it. Where the trainer's own steps stand beside W&B's, which counts calls of `log`, they are taken.
 """
 
 from __future__ import annotations
@@ -153,7 +153,10 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
     series: dict[str, dict[str, tuple[Rows, ScalarSeries]]] = {}
     owned = [column for column in rest if SEPARATOR in column and not column.endswith(BOUNDS)]
     cells_of = {_owner(path, column, runs): table.columns[column] for column in owned}
-    internal = {*INTERNAL, *WANDB_STEPS} - rename.keys()
+    counters = {tag for _, tag in cells_of if STEP_NAME.fullmatch(tag)}
+    # The trainer's own say more than the number of calls that W&B counts.
+    own = {run: tag for run, tag in cells_of if step in WANDB_STEPS and tag in counters - {*WANDB_STEPS, *rename}}
+    internal = ({*INTERNAL, *WANDB_STEPS} | counters) - rename.keys()
     measures = any(tag not in internal for _, tag in cells_of)
     for (run, tag), cells in cells_of.items():
         if tag in internal and (tag not in CLOCKS or measures):
@@ -161,18 +164,36 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
         values = _times(cells) if tag in internal else _floats(cells)
         # An empty cell was not measured; a cell that says NaN was, and means that something failed.
         measured = ~np.isnan(values) if tag in internal else numbers_in(to_series(tag, cells)).is_not_null().to_numpy()
-        there = order[(measured & ~np.isnan(at))[order]]
-        one, clock = scalar_series(at[there], values[there]), next((c for c in CLOCKS if (run, c) in cells_of), None)
+        at_run = _floats(cells_of[run, own[run]]) if run in own else at
+        there = order[(measured & ~np.isnan(at_run))[order]]
+        one = scalar_series(at_run[there], values[there])
+        clock = next((c for c in CLOCKS if (run, c) in cells_of), None)
         one = one if clock is None else replace(one, wall_time_T=_times(cells_of[run, clock])[there])
         series.setdefault(run, {})[spelled(rename.get(tag, tag))] = np.arange(len(there)), one
     found = [
-        recognised(RunLog(run, path, "wandb", attempts, notes, step_name=step))
+        recognised(RunLog(run, path, "wandb", attempts, notes, step_name=own.get(run, step)))
         for run, tags in series.items()
         if (attempts := attempts_from_columns(path, tags))
     ]
     if not found:
         raise RecordError(f"{path} holds no measured value of any run", "Export the chart again.")
-    return found
+    # A known framework says what its `Step` counts, or leaves it a question.
+    return [
+        replace(log, notes=(_calls_told(step), *log.notes))
+        if log.framework is None and log.step_name in WANDB_STEPS
+        else log
+        for log in found
+    ]
+
+
+def _calls_told(step: str) -> Note:
+    """A warning where the x axis of a chart may count calls of W&B's `log`, and nothing says what it counts."""
+    message = (
+        f"x axis {step} is read as the update step, but it counts W&B's log calls, of which an update may make "
+        "several. If so, C is wrong: export the chart again with global_step on the x axis. If it counts updates, "
+        f"--rename {step}=step confirms it."
+    )
+    return Note("column-assumed", "warning", message, {"column": step, "as": "step"})
 
 
 def _owner(path: Path, column: str, runs: Sequence[str]) -> tuple[str, str]:

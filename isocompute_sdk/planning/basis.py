@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from copy import copy
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
 from isocompute_sdk.errors import PlanError
 from isocompute_sdk.fitting.fits import Fits, FitsSet
-from isocompute_sdk.phrases import counted
+from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
 from isocompute_sdk.planning.pricing import DEFAULT_EVALUATION, EVALUATION_SHARE, Pricing
 from isocompute_sdk.records.columns import DEFAULT_EVAL_SET
@@ -125,7 +126,26 @@ class Basis:
             # A file may hold fewer problems than the usual number.
             whole = self._evaluated(evaluation.samples)
             evaluation = evaluation if whole is None else evaluation.replace(n_problems=whole)
-        return Pricing(budget, self._speed(budget), evaluation, evaluation_share)
+        try:
+            return Pricing(budget, self._speed(budget), evaluation, evaluation_share)
+        except PlanError as error:
+            raise self._naming_columns(error) from None
+
+    def _naming_columns(self, error: PlanError) -> PlanError:
+        """The error about what is unknown, with the columns of the runs that nothing uses and that may hold it."""
+        from isocompute_sdk.ingest.formats.registry import unknown
+
+        table = self.fits.table
+        unread = [] if table is None else unknown(name for name in table.metrics if name != self.fits.metric)
+        held = {"--tokens-per-rollout": "response_length", "--rollouts-per-second": "step_seconds"}
+        ours = [name for flag, name in held.items() if any(option.startswith(flag) for option in error.options)]
+        if not (unread and ours):
+            return error
+        theirs = unread[0] if len(unread) == 1 else "THEIRS"
+        more = f" If {listed(unread, 3)} holds it, read the runs with "
+        hint = f"{error.hint}{more}rename={{{theirs!r}: {ours[0]!r}}}."
+        in_shell = f"{error.shell_hint}{more}--rename {quote(f'{theirs}={ours[0]}')}."
+        return PlanError(error.message, hint).in_shell(in_shell, error.options)
 
     def _evaluated(self, samples: int) -> int | None:
         """Problems of an evaluation, by the samples that the runs logged of theirs; None if they logged none."""

@@ -332,10 +332,10 @@ def to_rows(frame: pl.DataFrame, named: Named, options: Options) -> tuple[pl.Dat
     notes: list[Note] = []
     of_updates: list[str] = []
     if options.lenient:
-        extra, told = _finite(extra, named.source)
+        extra, told = _finite(extra, frame["run_id"], named.source)
         # With one row per metric an empty value is an error of its own.
         lone = {name: one for name, one in named.known.items() if name == "value" and "metric" not in named.known}
-        values, more = _finite(lone, named.source)
+        values, more = _finite(lone, frame["run_id"], named.source)
         named = replace(named, known={**named.known, **values})
         notes += [*told, *more]
         left = [name for name, series in extra.items() if slip_of(name, series) is None and is_text(series)]
@@ -382,8 +382,10 @@ def left_out(columns: Mapping[str, pl.Series], source: Source) -> list[Note]:
     return notes
 
 
-def _finite(columns: Mapping[str, pl.Series], source: Source) -> tuple[dict[str, pl.Series], list[Note]]:
-    """Columns with cells of NaN and infinities empty, and a warning for each that had any."""
+def _finite(
+    columns: Mapping[str, pl.Series], runs: pl.Series, source: Source
+) -> tuple[dict[str, pl.Series], list[Note]]:
+    """Columns with cells of NaN and infinities empty, and a warning for each run of each that had any."""
     import polars as pl
 
     found: dict[str, pl.Series] = {}
@@ -393,16 +395,20 @@ def _finite(columns: Mapping[str, pl.Series], source: Source) -> tuple[dict[str,
         if series.dtype != pl.String and not series.dtype.is_float():
             continue
         bad = ~numbers_in(series).is_finite().fill_null(True)
-        first = bad.arg_max() if bad.any() else None
-        if first is not None:
-            found[name] = series.set(bad, None)
-            count = int(bad.sum())
-            more = f", and {count - 1} more" if count > 1 else ""
+        if not bad.any():
+            continue
+        found[name] = series.set(bad, None)
+        rows_of: dict[str, list[int]] = {}
+        for row in bad.arg_true().to_list():
+            rows_of.setdefault(runs[row], []).append(row)
+        for run, rows in rows_of.items():
+            more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
             message = (
-                f"{source.cell(first, name)}: not finite and left out{more}. If the run failed there, use only what "
-                "came before."
+                f"run {run!r}: {source.cell(rows[0], name)}: not finite and left out{more}. If the run failed there, "
+                "use only what came before."
             )
-            notes.append(Note("values-not-finite", "warning", message, {"metric": name, "values": count}))
+            data = {"run_id": run, "metric": name, "values": len(rows)}
+            notes.append(Note("values-not-finite", "warning", message, data))
     return found, notes
 
 

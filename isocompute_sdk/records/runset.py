@@ -321,8 +321,8 @@ class RunSet:
     def concat(self, *others: RunSet, on_duplicate: OnDuplicate = "error") -> RunSet:
         """This table with those of `others` below it.
 
-        A run in two of them must be continued by one of them: where their evaluations of a metric
-        interleave, two runs of one name have been mixed up more often than not.
+        A run in two of them must be continued by one of them, and evaluations in both must agree: where those of a
+        metric interleave, two runs of one name have been mixed up more often than not.
 
         Args:
             *others: more tables.
@@ -441,7 +441,7 @@ def join(frames: Sequence[pl.DataFrame], labels: Sequence[str], on_duplicate: On
 
     Raises:
         RecordError: a run is in two frames with another configuration, or its evaluations of one metric
-            interleave (repeats included) while `on_duplicate` is "error".
+            interleave while `on_duplicate` is "error". Those that both hold with one value count once.
     """
     import polars as pl
 
@@ -453,6 +453,8 @@ def join(frames: Sequence[pl.DataFrame], labels: Sequence[str], on_duplicate: On
     source = Source(lambda index: labels[parts[index]])
     table = fill_runs(table, source)
     if on_duplicate == "error":
+        same = [*KEY, pl.coalesce("step", "rollouts"), "value"]
+        table = table.filter(pl.struct(same).is_first_distinct())
         _refuse_interleaved(table, labels)
     return settle(table, on_duplicate, source)
 
@@ -478,8 +480,8 @@ def _refuse_interleaved(table: pl.DataFrame, labels: Sequence[str]) -> None:
         "For different runs, give each its own run_id or a context field such as train_data=...; for the "
         'same run read again, pass on_duplicate="last".',
     ).in_shell(
-        "For different runs, give each its own run_id or a context field; for the same run read again, give only one "
-        "of the files."
+        "For different runs, give each its own run_id or a context field. For a run that was resumed, remove from the "
+        "earlier file the rows that the later one repeats with other values."
     )
 
 

@@ -225,6 +225,9 @@ def batch_of_runs(named: Named) -> str | None:
     return suggested("problems_per_batch", [name for name, cells in others.items() if is_set(settings, cells)])
 
 
+_EITHER = " if all runs share n x B_p, or as problems_per_batch=... if they share B_p"
+
+
 def refuse_without(unknown: Sequence[str], named: Named, batch_column: str | None = None, *, sized: bool) -> None:
     """Raise on columns that a table cannot do without, with the options that would give what is unknown.
 
@@ -260,7 +263,7 @@ def refuse_without(unknown: Sequence[str], named: Named, batch_column: str | Non
         *(f"--set {name}={value}" for name, value in values.items()),
     )
     guess = f"rename={renamed!r}" if renamed else ""
-    given = ", ".join(f"{name}=..." for name in values)
+    given = ", ".join(f"{name}=..." for name in values) + _EITHER * (schema.BATCH.name in values)
     say = (
         [f"If that is what {', '.join(map(repr, renamed))} {'is' if len(renamed) == 1 else 'are'}, pass {guess}"]
         if guess

@@ -265,6 +265,9 @@ def test_a_metric_or_evaluation_set_that_is_not_there_is_refused(runs: RunSet) -
         iso.fit(runs, "best@4")
     assert caught.value.options == ("--metric avg@4",)
     assert "metric='avg@4'" in str(caught.value.hint)
+    frame = runs.to_polars().with_columns(framework=pl.lit("trl"), metric=pl.lit("avg@?"))
+    with pytest.raises(RecordError, match=r"eval_reward .* read as avg@\?"):
+        iso.fit(RunSet(frame), "eval_reward")
     with pytest.raises(RecordError, match=r"'aime24'.*validation"):
         iso.fit(runs, eval_set="aime24")
 

@@ -16,7 +16,8 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest.formats.log_format import METRICS, PLAIN_NAMES, TRAIN_SET, LogFormat, Meaning, RunLog
 from isocompute_sdk.notes import Note
 from isocompute_sdk.plugins import Plugins
-from isocompute_sdk.records.columns import folded
+from isocompute_sdk.records.columns import DEFAULT_EVAL_SET, folded
+from isocompute_sdk.records.reward_metrics import OTHER, rank
 
 GROUP = "isocompute.log_formats"
 """Entry-point group that formats register in."""
@@ -93,6 +94,13 @@ def _metric_of(name: str, path: tuple[str, ...]) -> str | None:
     return None
 
 
+def read_as(tag: str, frameworks: Iterable[str | None]) -> str | None:
+    """The metric that a tag of one of these frameworks is read as; None for a tag that they do not know."""
+    wanted = {*frameworks}
+    meanings = (one.meanings([tag]).get(tag) for one in formats() if one.name in wanted)
+    return next((meaning.metric for meaning in meanings if meaning is not None), None)
+
+
 def names_of(metric: str, names: Iterable[str]) -> list[str]:
     """Those of the names under which a table may hold a metric of updates: ours first, then plain ones and tags."""
     every, path = list(names), tuple(sys.path)
@@ -102,9 +110,10 @@ def names_of(metric: str, names: Iterable[str]) -> list[str]:
 
 
 def unknown(names: Iterable[str]) -> list[str]:
-    """Those of the names that are no metric of updates."""
+    """Those of the names that are no metric of updates, and do not say that they are a reward."""
     path = tuple(sys.path)
-    return [name for name in names if name not in METRICS and _metric_of(name, path) is None]
+    unsaid = [name for name in names if rank(name, DEFAULT_EVAL_SET) in (None, OTHER)]
+    return [name for name in unsaid if name not in METRICS and _metric_of(name, path) is None]
 
 
 @lru_cache(maxsize=4)

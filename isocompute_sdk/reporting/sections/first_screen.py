@@ -359,8 +359,10 @@ def _untimed(material: Material, plan: Plan) -> str:
         except IsoComputeError as error:
             missing = [option.partition(" ")[0] for option in error.options] or missing
     counted_gpus = plan.gpus is not None or not {"--gpus", "--gpu-exponent"}.isdisjoint(missing)
-    money = [*["--gpus"] * (not counted_gpus), "--usd-per-gpu-hour"]
-    return f"add {joined(missing)}; for dollars {joined(money)}"
+    given = None if material.planner is None else material.planner.throughput
+    priced = any(one is not None and one.usd_per_gpu_hour is not None for one in (speed, given))
+    money = ["--gpus"] * (not counted_gpus) + ["--usd-per-gpu-hour"] * (not priced)
+    return f"add {joined(missing)}{f'; for dollars {joined(money)}' if money else ''}"
 
 
 def _limited(plan: Plan) -> list[Fact]:

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import RunMap
+from isocompute_sdk.ingest import RunMap, diagnose
 from isocompute_sdk.ingest.stores.saved_config import translate
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.asked import unasked
@@ -429,12 +429,16 @@ def test_the_next_command_works_beside_broken_files_copies_and_logs(
 
 def test_a_run_that_logged_nan_in_a_cut_table_is_kept_without_it(isocompute: Command, tmp_path: Path) -> None:
     table = eight_runs()
-    table.loc[5, "avg@4"] = np.nan
+    table.loc[60, "avg@4"] = np.nan
     text = table.to_csv(index=False, na_rep="nan", lineterminator="\r\n")
     (tmp_path / "t.csv").write_bytes(text.encode()[:-9])
     runs = RunSet.read(tmp_path / "t.csv")
     assert len(runs.filter(metric="avg@4")) == 182 - 2
-    assert {note.code for note in runs.notes} == {"log-damaged", "values-not-finite"}
+    damaged, not_finite = sorted(runs.notes, key=lambda note: note.code)
+    assert (damaged.code, not_finite.code) == ("log-damaged", "values-not-finite")
+    # The doctor shows it with its run.
+    (said,) = [one for one in diagnose(tmp_path / "t.csv").runs if not_finite.without_run() in one.problems]
+    assert said.name == table["experiment"][60] != table["experiment"][0]
     ok(isocompute("allocate", "t.csv", "--budget", "100k"))
 
 

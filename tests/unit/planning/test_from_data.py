@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import isocompute_sdk as iso
@@ -48,6 +49,20 @@ def test_a_plan_takes_powers_of_two_or_what_was_run(
     for budget in ("50k", "1M", "20M"):
         assert Planner(fits).allocate(budget).group_size in between | {*levels} - {1}
     assert set(fits.candidate_sizes(0)) == between | {*levels} - {1}
+
+
+def test_what_an_unused_column_of_the_runs_may_hold_is_said_where_it_lacks(make_runs: Make) -> None:
+    frame = make_runs().to_polars()
+    lengths = frame.with_columns(metric=pl.lit("mean_response_length"), value=pl.lit(800.0))
+    fits = fit(iso.RunSet(pl.concat([frame, lengths])), "avg@4", draws=0, method="paper")
+    for budget, flag, ours in (
+        ("1B tokens", "--tokens-per-rollout", "response_length"),
+        ("9 gpu_hours", "--rollouts-per-second", "step_seconds"),
+    ):
+        with pytest.raises(PlanError, match=f"mean_response_length.*{ours}") as refused:
+            Planner(fits).allocate(budget)
+        assert f"--rename mean_response_length={ours}" in str(refused.value.shell_hint)
+        assert any(option.startswith(flag) for option in refused.value.options)
 
 
 def test_a_group_of_one_is_never_planned(make_runs: Make) -> None:

@@ -335,6 +335,13 @@ def test_a_saved_plan_takes_the_price_that_is_given_with_it(fits: Fits, tmp_path
     assert again is not None
     assert again.costs["usd"] == pytest.approx(3 * again.costs["gpu_hours"])
     assert (again.gpus, again.costs["gpu_hours"]) == (8, Plan.load(file).costs["gpu_hours"])
+    # Without the speed it is no longer asked for.
+    untimed = Planner(fits).allocate(400_000).save(tmp_path / "untimed.json")
+    for price in (None, 3.0):
+        given = Asked(planner={"throughput": Throughput(usd_per_gpu_hour=price)})
+        missing = fact(answer(gather(untimed, given)), "Time").detail
+        assert "--rollouts-per-second" in missing
+        assert ("--usd-per-gpu-hour" in missing) == (price is None)
     timed = gather(file, Asked(budget=Budget(gpu_hours=60))).plan
     assert timed is not None
     assert "throughput-extrapolated" not in {note.code for note in timed.notes}

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose
+from isocompute_sdk.records import RunSet
+from tests.processes import ok
 from tests.unit.ingest.log_files import OPENRLHF, by_name, write_events, write_hydra, write_verl
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -289,11 +291,36 @@ def test_an_unused_column_is_asked_about_and_what_is_known_is_shown(isocompute: 
     assert [(one.group_size, one.problems_per_batch) for one in answered.runs] == [("8", "32")]
 
 
-def test_a_column_of_all_tokens_is_told_its_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("column", "ours"), [("tokens_generated", "tokens"), ("wall_s", "timestamp")])
+def test_an_unknown_column_of_numbers_is_told_its_name(tmp_path: Path, column: str, ours: str) -> None:
     table = tmp_path / "runs.csv"
     rows = (f"a,8,32,{i},0.{i},{100.5 * i}\n" for i in range(6))
-    table.write_text("run_id,n,bp,step,avg@4,tokens_generated\n" + "".join(rows))
+    table.write_text(f"run_id,n,bp,step,avg@4,{column}\n" + "".join(rows))
     (found,) = diagnose(table).runs
-    (advice,) = (told for what, told in zip(found.problems, found.advice, strict=True) if "tokens_generated" in what)
-    assert "tokens" in advice.partition("--rename")[2].replace(",", " ").split()
-    assert not diagnose(table, rename={"tokens_generated": "tokens"}).runs[0].problems
+    (advice,) = (told for what, told in zip(found.problems, found.advice, strict=True) if column in what)
+    assert ours in advice.partition("--rename")[2].replace(",", " ").split()
+    assert not diagnose(table, rename={column: ours}).runs[0].problems
+
+
+def test_a_resumed_run_in_two_tables_is_one_run_only_if_they_agree(isocompute: Command, tmp_path: Path) -> None:
+    def part(name: str, steps: range, late: float = 0.0) -> None:
+        rows = [f"e{n},{n},32,{t * 640 // n},{t / (t + n + 2.5) + late}" for n in (8, 32) for t in steps]
+        (tmp_path / name).write_text("\n".join(["run,n,B_p,step,avg@4", *rows, ""]))
+
+    part("a.csv", range(9))
+    part("b.csv", range(7, 13))
+    found = diagnose([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert [(one.name, one.evaluations) for one in found.runs] == [("e8", 12), ("e32", 12)]
+    read = RunSet.read([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert ok(isocompute("doctor", "a.csv", "b.csv", "--output", "both.csv"))
+    assert RunSet.read(tmp_path / "both.csv") == read
+    part("b.csv", range(7, 13), late=0.01)
+    for command in (["doctor"], ["doctor", "--output", "c.csv"], ["fit"], ["audit"], ["allocate", "--budget", "1M"]):
+        refused = isocompute(command[0], "a.csv", "b.csv", *command[1:])
+        assert refused.returncode == 1, command
+        assert "overlapping" in refused.stdout + refused.stderr
+    # Runs of other settings are others, which only a table of both can tell apart.
+    part("b.csv", range(13))
+    (tmp_path / "b.csv").write_text((tmp_path / "b.csv").read_text().replace(",32,", ",16,"))
+    apart = diagnose([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert (len(apart.runs), apart.verdict, apart.plain) == (4, "ready", False)

@@ -235,8 +235,8 @@ def test_a_run_that_came_or_went_is_said(tmp_path: Path) -> None:
 
 
 def test_tables_that_hold_one_run_twice_are_refused_with_what_to_change(tmp_path: Path) -> None:
-    for name in ("one.csv", "copy.csv"):
-        (tmp_path / name).write_text("run,n,bp,step,avg@4\na,8,32,0,0.5\na,8,32,10,0.6\n")
+    for name, value in (("one.csv", 0.6), ("other.csv", 0.7)):
+        (tmp_path / name).write_text(f"run,n,bp,step,avg@4\na,8,32,0,0.5\na,8,32,10,{value}\n")
     mapping = propose(tmp_path).replace(searched=(str(tmp_path),))
     with pytest.raises(RecordError, match="`searched`"):
         read_mapped(tmp_path / "map.yaml", mapping)

@@ -103,6 +103,7 @@ def test_a_table_of_several_n_is_asked_for_its_completions(tmp_path: Path) -> No
         RunSet.read(path)
     assert refused.value.options == ("--set rollouts_per_batch=R",)
     assert "--set problems_per_batch=BP" in str(refused.value.shell_hint)
+    assert "problems_per_batch=..." in str(refused.value.hint)
     assert [run.problems_per_batch for run in RunSet.read(path, rollouts_per_batch=64).runs()] == [16, 8]
 
 

@@ -69,8 +69,8 @@ def test_run_ids_in_the_files_join_across_files(folder: Path):
 
 
 def test_a_run_that_is_in_two_files_is_refused_by_their_names(folder: Path):
-    for name in ("easy.csv", "sub/hard.csv"):
-        (folder / name).write_text("run_id,n,bp,step,avg@4\na,8,32,1,0.5\n")
+    for name, value in (("easy.csv", 0.5), ("sub/hard.csv", 0.4)):
+        (folder / name).write_text(f"run_id,n,bp,step,avg@4\na,8,32,1,{value}\n")
     with pytest.raises(RecordError, match=r"run 'a' is in .*easy.csv .* and in .*hard.csv"):
         RunSet.read(folder)
     assert len(RunSet.read(folder, on_duplicate="last")) == 1

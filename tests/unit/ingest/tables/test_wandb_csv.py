@@ -46,6 +46,17 @@ def test_what_wandb_adds_to_a_chart_is_no_metric(tmp_path: Path):
     assert RunSet.read(write(tmp_path, text), runs=RUNS).metrics == ("eval/avg@4",)
 
 
+def test_the_steps_of_the_trainer_in_a_chart_are_taken_in_place_of_those_of_wandb(tmp_path: Path):
+    tags = ("train/global_step", "eval/avg@4")
+    header = ",".join(["Step", *(f"{run} - {tag}{bound}" for run in RUNS for tag in tags for bound in ("", "__MIN"))])
+    rows = ["0,0,0,0.4,0.4,0,0,0.4,0.4", "11,130,130,0.5,0.5,32,32,0.5,0.5"]
+    path = write(tmp_path, "\n".join([header, *rows, ""]))
+    runs = RunSet.read(path, runs=RUNS)
+    assert [one.step_T.tolist() for one in runs.series("eval/avg@4")] == [[0, 130], [0, 32]]
+    assert runs.metrics == ("eval/avg@4",)
+    assert not [one for one in propose(path).open_questions() if one.field == "step_unit"]
+
+
 def test_runs_are_never_guessed_from_their_names(tmp_path: Path):
     path = write(tmp_path, CHART)
     with pytest.raises(RecordError, match=r"group_size of run 'sun-3'(.|\n)*runs=\{'sun-3': \{'group_size'"):
@@ -292,6 +303,11 @@ def test_a_step_that_counts_calls_is_a_question_and_never_taken_in_silence(tmp_p
     assert "counts calls" in asked[0]
     with pytest.raises(RecordError, match="'Step' counts"):
         RunSet.read(path, runs={"n8_bp32": {"n": 8, "bp": 32}})
+    # Of an unknown framework it is taken for an update, and a note says so, unless somebody confirmed it.
+    chart = write(tmp_path, CHART, "unknown.csv")
+    (told,) = [note for note in RunSet.read(chart, runs=RUNS).notes if note.code == "column-assumed"]
+    assert told.message in diagnose(chart).runs[0].problems
+    assert told not in RunSet.read(chart, runs=RUNS, rename={"Step": "step"}).notes
     own = write(tmp_path, path.read_text().replace("Step", "eval/global_step"), "own.csv")
     assert not RunSet.read(own, runs={"n8_bp32": {"n": 8, "bp": 32}}).notes
     assert not [question for question in propose(own).questions.values() if question.field == "step_unit"]
