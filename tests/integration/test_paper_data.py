@@ -148,7 +148,7 @@ def test_the_envelope_of_the_drawn_curves_is_nearly_best(compute: float, n: int)
     odds = fitted(np.inf).group_size_odds(compute)
     reward = dict(zip(odds.group_size.tolist(), odds.reward.tolist(), strict=True))
     # Up to the noise of one evaluation in the figure.
-    assert max(reward.values()) - reward[n] <= 0.012
+    assert max(reward.values()) - reward[n] <= 0.013
 
 
 def test_the_plan_for_the_paper_budget_is_the_grids_top() -> None:
