@@ -124,7 +124,7 @@ def test_where_n_hardly_matters_no_run_at_the_edge_is_asked_for(repository: Path
     fits = fit(iso.read(repository / "benchmarks" / "data" / "smollm2" / "sweep" / "smollm2-long.csv"))
     plan = Planner(fits).allocate("1M", mode="conservative")
     assert plan.verdict.kind == "hardly-matters"
-    assert {"best-group-size-at-grid-edge"} == codes(fits) - codes(plan)
+    assert "best-group-size-at-grid-edge" not in codes(plan)
 
 
 def test_where_the_octave_above_the_grid_may_be_best_it_is_measured_first() -> None:

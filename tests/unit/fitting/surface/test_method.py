@@ -296,13 +296,16 @@ def test_the_law_keeps_to_the_set_of_best_n_at_budgets_that_are_planned(seed: in
     fits = fit(scenario.runs, draws=200)
     for reach in (1, 3, 10):
         budget = reach * scenario.largest_rollouts
+        planned = Planner(fits).allocate(budget, spend="all").group_size
+        assert planned == fits.best_group_size(budget)[0]
+        if not fits.laws:
+            # A best n that turns has none.
+            continue
         band, law = fits.law_interval(budget), float(fits.law().log2(budget))
         assert band is not None
         low, high = (float(np.log2(end[0])) for end in band)
         # The set is known to a quarter of an octave.
         assert low - 0.25 <= law <= high + 0.25, (scenario.family, reach)
-        planned = Planner(fits).allocate(budget, spend="all").group_size
-        assert planned == fits.best_group_size(budget)[0]
         assert abs(np.log2(planned) - law) <= 1.5
 
 
