@@ -27,7 +27,9 @@ study = load_study("study.yaml")
 carry_out(study.expand(), registry.load("torch"), LocalExecutor(2, poll_seconds=0.05), Path.cwd())
 """
 PYTHON = """#!/bin/bash
-# Stands in for Python: no other process may train this run until all that is started here has ended.
+# Stands in for Python: no other process may train this run until all that is started here has ended. The look for
+# packages before it is let through.
+if [[ "$1" == -c ]]; then exec INTERPRETER "$@"; fi
 exec 8>> "run-$(basename "${@: -1}")"
 flock -n 8 || { echo "${@: -1}" >> clashes; exit 70; }
 exec INTERPRETER "$@"

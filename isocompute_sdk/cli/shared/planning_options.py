@@ -89,7 +89,9 @@ class SpeedOptions:
     @property
     def names_day(self) -> bool:
         """Whether the deadline is a day, which stays where it is while hours pass."""
-        return self.deadline is not None and (not self.deadline[:1].isdigit() or "-" in self.deadline)
+        return self.deadline is not None and (
+            not self.deadline[:1].isdigit() or "-" in self.deadline or self.deadline.count(".") > 1
+        )
 
     def in_time(self, budget: Budget) -> Budget:
         """A budget with the deadline."""
