@@ -134,7 +134,7 @@ def _alike_at_sight(table: pl.DataFrame) -> list[str]:
 
 def told(original: str) -> str:
     """What is wrong with a copy, for people."""
-    return f"its evaluations are those of {original!r}, value for value: one run, written twice"
+    return f"the same values as {original!r}: one run, written twice"
 
 
 def repeated(name: str, original: str) -> Note:

@@ -69,7 +69,7 @@ _ADVICE = {
     "log-starts-late": "add the log of the earlier part",
     "values-not-finite": "use only what came before, if the run failed there",
     "evaluation-samples-unknown": "add --set eval_samples=K",
-    "column-assumed": "follow the message if this is wrong",
+    "column-assumed": "if this is wrong, use the option in the message",
     "columns-left-out": "if one matters, --rename THEIRS=OURS",
     "steps-go-back": "correct the table, unless its steps are right",
     "sources-disagree": "leave out --set, or correct the file",
@@ -205,7 +205,7 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     for (i, name), (_, of) in copies.items():
         table = found.tables[i]
         one = _measured(name, str(table.path), RunSet(table.frame).filter(run_id=name), 1, asked_for)
-        findings.append(replace(one, problems=(told(of),), advice=("nothing: it is left out",), runs=None))
+        findings.append(replace(one, problems=(told(of),), advice=("nothing to do: it is left out",), runs=None))
     rewards = _rewards(findings)
     remarks = _remarks(findings, rewards)
     if found.unread:
@@ -413,7 +413,7 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
             return replace(wrong, group_size=sizes[0], problems_per_batch=sizes[1])
         finding = RunFinding(name, source, *sizes)
     more = [(open_, "confirm it in the proposed mapping")] if asked else []
-    more += [(entry.evidence["skip"], "nothing: it is left out")] if "skip" in entry.evidence else []
+    more += [(entry.evidence["skip"], "nothing to do: it is left out")] if "skip" in entry.evidence else []
     return replace(finding.saying(*more), runs=None if "skip" in entry.evidence else finding.runs)
 
 

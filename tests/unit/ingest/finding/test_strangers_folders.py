@@ -152,7 +152,7 @@ def test_a_run_in_two_logs_is_proposed_once_and_the_doctor_says_so(logged_twice:
     confirmed = mapping.replace(searched=(str(logged_twice),))
     assert len(read_mapped(logged_twice / "map.yaml", confirmed).run_ids) == 1
     (said,) = [problem for one in diagnose(logged_twice).runs for problem in one.problems if "written twice" in problem]
-    assert said.startswith("its evaluations are those of 'n8_bp32'")
+    assert "'n8_bp32'" in said
 
 
 @pytest.mark.parametrize("own", [True, False])
