@@ -19,7 +19,7 @@ from isocompute_sdk.fitting.arguments import check_level, metric_range, whole_nu
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import Configuration
 from isocompute_sdk.fitting.fits import Fits
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, grouped, still_runs
+from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, grouped, left_out
 from isocompute_sdk.fitting.surface.answers import estimate, estimate_of_cost, first_reach
 from isocompute_sdk.health.detectors import falls
 from isocompute_sdk.health.findings import FALLS, Finding
@@ -143,7 +143,8 @@ def _audit_group(
             name, group.context, plain, sentence=f"not fitted: {reason}", reason=reason, spent=spent, notes=group.notes
         )
     # The fit leaves them out: what others of their n reached is no merit of theirs.
-    still = {one.run_id: float(one.value_T.mean()) for one in members if one.run_id in still_runs(members, fell)}
+    unused = left_out(fits.notes)
+    still = {one.run_id: float(one.value_T.mean()) for one in members if one.run_id in unused}
     field = Field.of(fits, [run for run in plain if run.run_id not in still])
     sets = [None if info.context["n_problems"] is None else float(info.context["n_problems"]) for info in group.runs]
     if field.fits.surface is None or field.fits.surface.layout.set_reference is None:

@@ -196,8 +196,10 @@ def end_controller(folder: Path, seconds: float = 0.0) -> Controller | None:
         BackendError: it is on another machine, belongs to another user, or does not end; the message names it.
     """
     found = controller_of(folder)
-    if found is None or found.pid == os.getpid() or _has_left(folder, found, seconds):
-        return found if found is not None and found.pid != os.getpid() else None
+    if found is None or found.pid == os.getpid():
+        return None
+    if _has_left(folder, found, seconds):
+        return found
     # The file may come from a stranger; only a process that has it open is its controller.
     if found.host == socket.gethostname() and locks.holds(folder, found.pid, CONTROL_FILE):
         with suppress(ProcessLookupError):

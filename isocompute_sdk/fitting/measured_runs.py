@@ -126,7 +126,12 @@ def still_note(metric: str, still: Sequence[str]) -> Note:
         f"{listed(still, 5)} left out: no rise in {metric} beyond noise, but runs of the same n, or of a smaller and "
         "a larger one, rise. Check reward, grader and learning rate."
     )
-    return Note("outlying-run", "warning", text, {"runs": [*still]})
+    return Note("outlying-run", "warning", text, {"runs": [*still], "left_out": [*still]})
+
+
+def left_out(notes: Iterable[Note]) -> set[str]:
+    """The runs that a fit left out as `still_runs`, by its notes."""
+    return {run for note in notes if note.code == "outlying-run" for run in note.data.get("left_out", ())}
 
 
 def run_surfaces(fits: Fits) -> dict[str, RunSurface]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -366,7 +365,8 @@ def _of_run(
         counted = one_per_step([scalar_series(at[there], totals[there])]) if there.any() else None
     settings, notes = ((path, _settings(frame)),), table.notes
     going_back = ((one.step_T, at) for _, one in series.values() if (at := goes_back_at(one.step_T)) is not None)
-    for step_T, at in islice(going_back, 1 if len(attempts) == 1 else 0):
+    if len(attempts) == 1 and (first := next(going_back, None)) is not None:
+        step_T, at = first
         notes = (*notes, going_back_note(name, step_T[at - 1], step_T[at], path))
     log = recognised(RunLog(name, path, "table", attempts, notes, said, steps[0], counted, settings=settings))
     # A framework that logs the rollouts of each update says whether step 0 is one.

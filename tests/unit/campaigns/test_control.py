@@ -9,12 +9,21 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from isocompute_sdk.campaigns.control import CONTROL_FILE, CONTROLLER, controller_of, controlling, end_controller
+from isocompute_sdk.campaigns.control import (
+    CONTROL_FILE,
+    CONTROLLER,
+    Controller,
+    controller_of,
+    controlling,
+    end_controller,
+)
 from isocompute_sdk.errors import BackendError
 
 HOLD = """
@@ -26,12 +35,19 @@ with controlling(sys.argv[1]):
 """
 
 
-def test_a_second_controller_is_refused_and_told_who_has_the_folder_until_that_one_is_killed(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+@contextmanager
+def held(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Controller]]:
+    """Another process that controls a folder, and what the folder says of it."""
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        found = controller_of(tmp_path)
+        found = controller_of(folder)
         assert found is not None
+        yield other, found
+
+
+def test_a_second_controller_is_refused_and_told_who_has_the_folder_until_that_one_is_killed(tmp_path: Path) -> None:
+    with held(tmp_path) as (other, found):
         assert (found.pid, found.host) == (other.pid, socket.gethostname())
         with pytest.raises(BackendError) as refused, controlling(tmp_path):
             pass
@@ -48,11 +64,7 @@ def test_a_second_controller_is_refused_and_told_who_has_the_folder_until_that_o
 
 
 def test_only_a_process_that_has_the_lock_open_is_ended(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        found = controller_of(tmp_path)
-        assert found is not None
+    with held(tmp_path) as (other, found):
         with subprocess.Popen(["sleep", "600"]) as stranger:
             for forged in (replace(found, pid=stranger.pid), replace(found, host="elsewhere")):
                 (tmp_path / CONTROL_FILE).write_text(CONTROLLER.to_text(forged))

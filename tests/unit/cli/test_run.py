@@ -21,6 +21,7 @@ from isocompute_sdk.campaigns.executors import running, slurm
 from isocompute_sdk.cli.shared import following, work_progress
 from isocompute_sdk.run_folders import store, wrapper
 from tests.processes import HANG_SECONDS, wait_for
+from tests.unit.cli.test_whole_campaign import STUDY as CAMPAIGN
 
 STUDY = """\
 name: small
@@ -33,16 +34,6 @@ sweep:
   rollouts: 6400
 backend: curve
 options: %s
-"""
-CAMPAIGN = """\
-name: auto
-model: simulation/easy-1
-data: {train: t.jsonl, validation: v.jsonl, reward: r.py}
-recipe: {preset: easy, min_problems_per_batch: 8}
-budget: 100k
-pilot: {slots: 3, stop_early: false, largest_share: 0.1}
-backend: simulator
-options: {task: easy, task_seed: 1, scale: 20_000}
 """
 Start = Callable[..., "subprocess.Popen[str]"]
 Ask = Callable[..., tuple[str, str]]

@@ -15,6 +15,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Audit, Fits, Hardware, Plan, PlanError, Planner, RunSet
+from isocompute_sdk.fitting.measured_runs import left_out
 from isocompute_sdk.health.findings import FALLS
 from isocompute_sdk.planning.plan import best_sizes
 from isocompute_sdk.reporting.material import Asked, gather
@@ -104,14 +105,9 @@ def check_audit(audit: Audit, fits: Fits) -> None:
     if fits.no_rise:
         assert {run.standing for run in group.runs} == {"not-judged"}
         return
-    left_out = {
-        run
-        for note in fits.notes
-        if note.code == "outlying-run" and "left out" in note.message
-        for run in note.data["runs"]
-    }
+    unused = left_out(fits.notes)
     # One that fell at once was best as the base model; one that is left out counts by what it measured.
-    for run in (one for one in group.runs if one.useful > 0 and one.run_id not in left_out):
+    for run in (one for one in group.runs if one.useful > 0 and one.run_id not in unused):
         expected = fits.predict(run.useful, run.group_size, run.problems_per_batch)
         assert shown(run.expected or 0.0) == shown(float(expected.mean))
         assert shown(run.best_reward or 0.0) >= shown(run.expected or 0.0)
