@@ -212,8 +212,8 @@ class _Question:
         context = common_context(series)
         flat = no_rise([one.value_T for one in series])
         sick = check_health(runs.filter(run_id=[one.run_id for one in series]), metric, self.eval_set).notes
-        fell = {run for note in sick for run in note.data.get("runs", ())}
-        still = still_runs(series, fell) if self.method == "surface" else []
+        named = {run for note in sick for run in note.data.get("runs", ())}
+        still = still_runs(series, named) if self.method == "surface" else []
         found = self._fit(replace(measured, series=tuple(one for one in series if one.run_id not in still)))
         by_run = {one.run_id: one for one in series}
         notes = [

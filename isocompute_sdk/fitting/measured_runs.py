@@ -84,11 +84,12 @@ class MeasuredRuns:
 
     def for_surface(self, compute: str) -> list[SurfaceRun]:
         """The runs on a compute axis (`log10_rollouts` or `log10_tokens`)."""
+        scales = self.noise_scales
         return [
             SurfaceRun.of(
                 one,
                 _compute(one, compute),
-                self.noise_scales.get(one.run_id, 1.0),
+                scales.get(one.run_id, 1.0),
                 self._best_of(one.run_id, compute),
             )
             for one in self.series
@@ -101,10 +102,10 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
-def still_runs(series: Sequence[RunSeries], fell: Collection[str]) -> list[str]:
+def still_runs(series: Sequence[RunSeries], sick: Collection[str]) -> list[str]:
     """Runs that do not rise where others of their B_p do: of their n, or of a smaller and of a larger one.
 
-    A fit would take what failed in them for an effect of n. Of a run that fell, in `fell`, its start counts.
+    A fit would take what failed in them for an effect of n. Those that health names, in `sick`, are not among them.
     """
 
     def outrun(one: RunSeries, other: RunSeries) -> bool:
@@ -113,7 +114,7 @@ def still_runs(series: Sequence[RunSeries], fell: Collection[str]) -> list[str]:
         return len(value_T) > 0 and not no_rise([value_T]) and float(np.median(value_T)) > float(one.value_T.max())
 
     found: list[str] = []
-    for one in (one for one in series if one.run_id not in fell and no_rise([one.value_T])):
+    for one in (one for one in series if one.run_id not in sick and no_rise([one.value_T])):
         beside = [other for other in series if other.problems_per_batch == one.problems_per_batch]
         sides = {int(np.sign(other.group_size - one.group_size)) for other in beside if outrun(one, other)}
         found += [one.run_id] if 0 in sides or {-1, 1} <= sides else []
