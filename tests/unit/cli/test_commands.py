@@ -83,4 +83,4 @@ def test_a_wrong_number_is_refused_under_the_name_of_its_option(
 def test_the_papers_quickstart_prints_one_json_document(isocompute: Command) -> None:
     document = json.loads(ok(isocompute("quickstart", "--paper", "--json")).stdout)
     assert document["group_size"] == 512
-    assert document["schema_version"] == 3
+    assert document["schema_version"] == 4
