@@ -608,7 +608,7 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 def _reward(plan: Plan) -> str:
     if plan.predicted_reward is not None:
-        text = f"{plan.predicted_reward:.3f} on average over runs"
+        text = f"{plan.predicted_reward:.3f}{scale_of(plan)} on average over runs"
     elif plan.fits is not None and plan.fits.curves and plan.fits.model:
         text = f"not predicted: the runs are of {plan.fits.model}"
     else:
@@ -618,6 +618,12 @@ def _reward(plan: Plan) -> str:
     if plan.extrapolation is not None:
         text += f", at {multiple(plan.extrapolation)} x the largest run"
     return text
+
+
+def scale_of(plan: Plan) -> str:
+    """Lowest and highest value of the metric, where that is not the usual 0 to 1."""
+    low, high = (0.0, 1.0) if plan.fits is None else plan.fits.bounds
+    return "" if (low, high) == (0, 1) else f" (of {low:g} to {high:g})"
 
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:
