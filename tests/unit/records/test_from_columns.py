@@ -99,7 +99,6 @@ def test_without_problems_per_batch_the_step_is_unknown():
 def test_one_empty_cell_asks_for_its_value_and_not_for_a_setting():
     with pytest.raises(RecordError) as refused:
         RunSet.from_columns({"n": [8, 8], "bp": [4, 4], "step": [1, None], "avg@4": [0.1, 0.2]})
-    assert "such rows" in refused.value.message
     assert "rollouts_per_batch" not in f"{refused.value.hint} {refused.value.shell_hint}"
 
 
