@@ -80,7 +80,7 @@ class TorchOptions(Spec):
     """Tokens in one forward and backward pass, including prompts and padding; the gradient does not depend on it. None:
     what the free memory holds, at most 32,768 on a GPU and 8,192 on a CPU. Halved after an out-of-memory error."""
     gradient_checkpointing: Flag | None = None
-    """Compute layers again in the backward pass instead of keeping their activations. None: on cuda."""
+    """Recompute layers in the backward pass instead of keeping their activations. None: on cuda."""
     sampling_batch: Count = 4096
     """Largest number of rollouts in the KV cache of the torch sampler."""
     merge_duplicates: Flag = True

@@ -160,8 +160,8 @@ class StudyRuns:
         written = {name: f"{value:.3g}" if value < 100 else f"{value:.0f}" for name, value in values.items() if value}
         text = ", ".join(f"{name}: {value}" for name, value in written.items())
         return (
-            "These batches do not show how seconds grow. Write a speed into the study that is rather too low, and "
-            f"start again: throughput: {{{text}}}"
+            "These batches do not show how seconds grow. Write a cautious, low speed into the study and start again: "
+            f"throughput: {{{text}}}"
         )
 
     def cost(self, run: RunSpec) -> float:

@@ -539,7 +539,7 @@ class Collection:
             unread = [note for note in notes if note.code == "files-not-read"]
             self.left_out |= {file: note.message for note in unread for file in note.data["files"]}
             columns = [note for note in notes if note.code == "columns-left-out"]
-            why = "not known; to use one, --rename THEIRS=OURS"
+            why = "unknown; to use it, --rename THEIRS=OURS"
             self.left_out |= {f"column {', '.join(note.data['columns'])}": why for note in columns}
         for place, error in self.errors.items():
             if isinstance(error, NothingMeasured):

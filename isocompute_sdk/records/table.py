@@ -615,5 +615,5 @@ def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source, 
         "Give different runs their own run_id or seed. If the later row replaces the earlier one, as after a resume, "
         "remove the earlier; docs/logs.md has a call that does."
         if found is None
-        else f"If column {found[0]!r} tells the runs apart, add {option}."
+        else f"If column {found[0]!r} names the runs, add {option}."
     )

@@ -101,7 +101,7 @@ class Throughput(Spec):
     tokens_per_rollout: Annotated[Quantity | None, in_unit("tokens")] = None
     """Mean sampled tokens per rollout at the start of training. None: unknown, and budgets in tokens cannot be used."""
     gpus: Annotated[Count | None, in_unit("GPUs")] = None
-    """GPUs that the run occupies. None: unknown, as many as the speed is of; hours can be planned, GPU-hours and money
+    """GPUs that the run occupies. None: unknown, but those of the speed; hours can be planned, GPU-hours and money
     cannot."""
     usd_per_gpu_hour: Annotated[Quantity | None, in_unit("US dollars")] = None
     """Price of one GPU for one hour, in US dollars. None: unknown, and budgets in usd cannot be used."""
