@@ -94,7 +94,7 @@ class TorchOptions(Spec):
     """Keep weights and optimiser of the last step when the run has finished, so that it can be made longer: up to 16
     bytes per parameter. The trained model and the best one are always kept."""
     evaluations_per_decade: Count | None = None
-    """Evaluations per factor of ten in update steps, in place of `evaluation.every_steps`; step 0 and the last step are
+    """Evaluations per factor of ten in update steps, instead of `evaluation.every_steps`; step 0 and the last step are
     always evaluated. None: evenly spaced."""
     eval_sets: NamedFiles | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""

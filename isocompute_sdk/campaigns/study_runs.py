@@ -123,7 +123,7 @@ class StudyRuns:
         if stated is None or stated.rollouts_per_second is None or budget is None or not budget.timed:
             return ""
         ratio = self._slower(runs)
-        took = f"updates took {ratio:.3g} times as long as the study's throughput says: planned with that"
+        took = f"updates took {ratio:.3g} times as long as the study's throughput says; the plan uses that"
         return took if ratio > 1.0 else ""
 
     def _slower(self, runs: Sequence[RunSpec]) -> float:

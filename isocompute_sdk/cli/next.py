@@ -90,7 +90,7 @@ def next_runs(
     if output is not None and output.suffix in YAML and study is None:
         raise SpecError(
             f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",
-            "Write a study as docs/study_file.md shows and give it in place of the runs; or leave --output out: the "
+            "Write a study as docs/study_file.md shows and give it instead of the runs; or leave --output out: the "
             "commands that make these runs are printed.",
         )
     if output is not None and output.suffix in YAML and study is not None and study.designed is not None:
@@ -407,7 +407,7 @@ def _launches(
             # Lists of files end in a bracket.
             wrong = any(is_other_format(name.rstrip("]'\" ")) for name in called)
             what = "convert it to JSON lines with isocompute problems, and name that file" if wrong else "name its file"
-            yield f"# your runs call their training data {', '.join(called)}: {what} in place of {PROBLEMS}"
+            yield f"# your runs call their training data {', '.join(called)}: {what} instead of {PROBLEMS}"
             same += f" --train-data {PROBLEMS}"
         elif len(data) == 1:
             same += f" --train-data {quote(str(data[0]))}"

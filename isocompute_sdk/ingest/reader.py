@@ -614,7 +614,7 @@ def named_by_file(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]
 
 
 def _journals_told_apart(tables: list[Table]) -> list[Table]:
-    """Journals with the folder in place of the name for runs of two studies that have one name; copies keep it."""
+    """Journals with the folder instead of the name for runs of two studies that have one name; copies keep it."""
     import polars as pl
 
     places: dict[str, list[int]] = {}

@@ -385,7 +385,7 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
             elif len(cells) and column in N_AND_BP:
                 raise changes_within(
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
-                    "Give the parts different run_ids, and rollouts (C) in place of steps, which keep counting.",
+                    "Give the parts different run_ids, and rollouts (C) instead of steps, which keep counting.",
                     {one: frame[one] for one in frame.columns if canonical(one) is None},
                     frame[names[column]],
                     names.get("run_id"),

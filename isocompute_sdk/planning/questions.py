@@ -94,7 +94,7 @@ class PlansByBudget:
         if not fits.curves:
             raise PlanError(
                 f"these fits ({fits.source or fits.method}) predict no rewards, only group sizes",
-                "Fit runs of your own: their curves predict what a budget buys.",
+                "Fit your own runs: their curves predict what a budget buys.",
             )
 
     @classmethod

@@ -190,7 +190,7 @@ def _at_equal(plan: Plan) -> str:
 def with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Verdict:
     """The verdict with what to run first: `measure-first` only where a run is worth its cost."""
     if verdict.kind == "borrowed" and (first is None or first.runs):
-        return replace(verdict, sentence=f"{verdict.sentence}: run a pilot of your own first")
+        return replace(verdict, sentence=f"{verdict.sentence}: run your own pilot first")
     return replace(verdict, kind="measure-first") if is_open and first is not None and first.runs else verdict
 
 

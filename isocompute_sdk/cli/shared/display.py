@@ -303,7 +303,7 @@ def _what_next(plan: Plan, typed: Typed, saved: Path | None) -> list[str]:
 
 
 def going_on(lead: str, plan: Plan, typed: Typed) -> list[str]:
-    """How to ask whether a run so far should go on in place of the plan, behind a first word; empty without one."""
+    """How to ask whether a run so far should go on instead of the plan, behind a first word; empty without one."""
     from isocompute_sdk.reporting import wording
 
     command = filled(wording.going_on(plan), typed.words)

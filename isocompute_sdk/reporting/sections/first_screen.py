@@ -526,10 +526,9 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     if plan.fits is not None and plan.verdict.kind != "borrowed" and len(plan.fits.group_sizes) > 1:
-        ends = dict(zip(plan.fits.group_size_range, (("smallest", "smaller"), ("largest", "larger")), strict=True))
+        ends = dict(zip(plan.fits.group_size_range, ("smaller", "larger"), strict=True))
         if plan.group_size in ends:
-            edge, beyond = ends[plan.group_size]
-            texts.append(f"n = {plan.group_size} is the {edge} that was run: no {beyond} n was measured.")
+            texts.append(f"No {ends[plan.group_size]} n than {plan.group_size} was run.")
     if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts
