@@ -34,6 +34,7 @@ from isocompute_sdk.reporting.wording import (
     bounds_words,
     budget_option,
     going_on,
+    limit_options,
     load_plan,
     named_from_here,
     runs_behind,
@@ -216,7 +217,7 @@ class Material:
         if known is not None and (self.fits is None or self.fits.method in FITTED):
             words += [f"--metric {quote(known.metric)}", *bounds_words(known), *set_words(known)]
             words += [] if self.fits is None else [f"--pool {name}" for name in self.fits.options.get("pool", ())]
-        words += [] if self.plan is None else speed_options(self.plan)
+        words += [] if self.plan is None else [*speed_options(self.plan), *limit_options(self.plan)]
         return " ".join(word for word in [*words, *options] if word)
 
     def asked_for(self, budget: Budget) -> str:
