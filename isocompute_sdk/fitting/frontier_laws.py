@@ -225,7 +225,7 @@ def about_laws(fits: Fits) -> Iterator[Note]:
     yield Note(
         "best-group-size-at-grid-edge",
         "warning",
-        f"At the largest compute the best n {' and '.join(parts)}: a larger n may be better. A run there would show.",
+        f"At the largest compute the best n {' and '.join(parts)}: a larger n may be better. A run there would tell.",
         {"group_size": best, "near_limit": [list(pair) for pair in near], "max_rollouts_per_batch": limit},
     )
 

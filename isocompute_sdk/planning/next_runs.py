@@ -421,7 +421,7 @@ def worth(saving: float) -> str:
     """What runs are expected to save together, in words; why a pilot comes first though that is almost nothing."""
     if saving >= 0.0005:
         return f"expected to save {saving:.3f}"
-    return "expected to save < 0.001 by the prior; they show whether it holds for your model"
+    return "expected to save < 0.001 by the prior, which they test on your model"
 
 
 def named(runs: Sequence[NextRun], problems: int) -> str:

@@ -216,7 +216,7 @@ class BudgetFor(Answer):
         if self.expected is not None and self.has_interval:
             low = "less than any plan costs" if self.optimistic is None else amount_text(self.optimistic, self.unit)
             high = (
-                f"more than {amount_text(self.largest, self.unit)}: uncertain within the budgets tried"
+                f"more than {amount_text(self.largest, self.unit)}: not reached within the budgets tried"
                 if self.conservative is None
                 else amount_text(self.conservative, self.unit)
             )

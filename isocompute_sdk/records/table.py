@@ -131,8 +131,8 @@ def going_back_note(run: str, before: float, step: float, place: object) -> Note
 
 
 GOING_BACK = (
-    "If a resumed run counted from 0 again, give rollouts (C) that keep counting instead of steps, or give each part "
-    "its own run_id. If these checkpoints were evaluated later, leave it as it is."
+    "If a resumed run counted from 0 again, give rollouts (C), which keep counting, instead of steps, or each part its "
+    "own run_id. If these checkpoints were evaluated later, leave it as it is."
 )
 
 
