@@ -343,6 +343,12 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     index = frame["rollouts"].is_null().arg_max() if frame["rollouts"].null_count() else None
     if index is not None:
         empty = [name for name in ("step", "problems_per_batch") if frame[name][index] is None]
+        if all(frame[name].null_count() < frame.height for name in empty):
+            raise RecordError(
+                f"{source.locate(index)}: {' and '.join(empty)} has no value ({frame['rollouts'].null_count()} such "
+                "rows); accepted: a number in every row",
+                "Fill the cell, or leave the row out.",
+            )
         batch = schema.batch_asked(frame["group_size"].unique().to_list())
         raise RecordError(
             f"{source.locate(index)}: rollouts are not given, and cannot be computed from step * group_size * "
