@@ -547,7 +547,7 @@ class Collection:
             unread = [note for note in notes if note.code == "files-not-read"]
             self.left_out |= {file: note.message for note in unread for file in note.data["files"]}
             columns = [note for note in notes if note.code == "columns-left-out"]
-            why = "not known; to use one, --rename THEIRS=OURS"
+            why = "unknown; to use it, --rename THEIRS=OURS"
             self.left_out |= {f"column {', '.join(note.data['columns'])}": why for note in columns}
         for place, error in self.errors.items():
             if isinstance(error, NothingMeasured):
@@ -627,7 +627,7 @@ def named_by_file(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]
 
 
 def _journals_told_apart(tables: list[Table]) -> list[Table]:
-    """Journals with the folder in place of the name for runs of two studies that have one name; copies keep it."""
+    """Journals with the folder instead of the name for runs of two studies that have one name; copies keep it."""
     import polars as pl
 
     places: dict[str, list[int]] = {}

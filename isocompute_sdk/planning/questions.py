@@ -94,7 +94,7 @@ class PlansByBudget:
         if not fits.curves:
             raise PlanError(
                 f"these fits ({fits.source or fits.method}) predict no rewards, only group sizes",
-                "Fit runs of your own: their curves predict what a budget buys.",
+                "Fit your own runs: their curves predict what a budget buys.",
             )
 
     @classmethod
@@ -216,7 +216,7 @@ class BudgetFor(Answer):
         if self.expected is not None and self.has_interval:
             low = "less than any plan costs" if self.optimistic is None else amount_text(self.optimistic, self.unit)
             high = (
-                f"more than {amount_text(self.largest, self.unit)}: not certain within the budgets tried"
+                f"more than {amount_text(self.largest, self.unit)}: not reached within the budgets tried"
                 if self.conservative is None
                 else amount_text(self.conservative, self.unit)
             )
@@ -392,7 +392,7 @@ class Marginal(Answer):
         if self.verdict == "not-worth-it":
             return f"more budget is not worth it: {twice}, less than {least}; spend it on another recipe or other data"
         if self.verdict == "worth-it":
-            return f"more budget pays: {twice}"
+            return f"more budget is worth it: {twice}"
         return f"these runs do not show whether more budget is worth it ({least} or more): {twice}"
 
 

@@ -66,7 +66,7 @@ class SpeedOptions:
     ] = None
     gpus: Annotated[
         str | None,
-        opt.option("Number of GPUs; divides every batch. From several (8,16,32) the plan chooses.", _HARDWARE),
+        opt.option("Number of GPUs; divides every batch. Given several (8,16,32), the plan chooses.", _HARDWARE),
     ] = None
     step_overhead_seconds: Annotated[
         float | None,
@@ -79,7 +79,7 @@ class SpeedOptions:
         float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout, at the start.", _UNITS)
     ] = None
     usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price in dollars.", _UNITS)] = None
-    gpu_exponent: Annotated[float | None, opt.option("Speed grows as GPUs to this power; 1 is ideal.", _UNITS)] = None
+    gpu_exponent: Annotated[float | None, opt.option("Speed grows with GPUs to this power; 1 is ideal.", _UNITS)] = None
     throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
     deadline: Annotated[
         str | None,
@@ -308,11 +308,9 @@ class PlanningOptions(BudgetOptions):
     marginal: Annotated[bool, opt.option("Ask what more budget would buy.", _ASK, "--marginal")] = False
     equal: Annotated[
         str | None,
-        opt.option("What --compare holds equal instead of the budget: rollouts, steps, time or batch.", _ASK),
+        opt.option("What --compare holds equal, instead of the budget: rollouts, steps, time or batch.", _ASK),
     ] = None
-    reference: Annotated[str | None, opt.option("What to compare with instead of the best plan: n=8,bp=32.", _ASK)] = (
-        None
-    )
+    reference: Annotated[str | None, opt.option("Compare with this instead of the best plan: n=8,bp=32.", _ASK)] = None
     output: opt.Save = None
     plot: opt.Plot = None
     verbose: opt.Verbose = False

@@ -160,8 +160,8 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
             "Approve up to a step",
             "if the threshold of that check would lie below the best run, or the plan costs more than "
             f"{FAR:g} x the largest run at any n, or goes beyond where a run of its n fell, or nothing was run at its "
-            "n or within an octave of its B_p (then at most half of the plan); it is a test where it is expected to "
-            "gain nothing by then",
+            "n or within an octave of its B_p (then at most half of the plan); it is a test if no gain is expected "
+            "by then",
         ),
         "approve": ("Approve", "otherwise"),
     }
@@ -465,7 +465,7 @@ def _lost(plan: Plan) -> list[Fact]:
         first, sizes = plan.next_runs, best_sizes(plan)
         detail = "with 80 % probability"
         if first is not None:
-            detail += f"; whichever n is taken, we expect to lose at least {first.regret_now:.3f} of reward"
+            detail += f"; whichever n you take, we expect to lose at least {first.regret_now:.3f} of reward"
         return [Fact("Best n", sizes, detail)] if sizes else []
     loss, wrong = plan.odds.expected_loss, 1.0 - plan.odds.probability_best
     if round(loss, 3) == 0.0:
@@ -526,10 +526,9 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     if plan.fits is not None and plan.verdict.kind != "borrowed" and len(plan.fits.group_sizes) > 1:
-        ends = dict(zip(plan.fits.group_size_range, (("smallest", "smaller"), ("largest", "larger")), strict=True))
+        ends = dict(zip(plan.fits.group_size_range, ("smaller", "larger"), strict=True))
         if plan.group_size in ends:
-            edge, beyond = ends[plan.group_size]
-            texts.append(f"n = {plan.group_size} is the {edge} that was run: no {beyond} n was measured.")
+            texts.append(f"No {ends[plan.group_size]} n than {plan.group_size} was run.")
     if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts
