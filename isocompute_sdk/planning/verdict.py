@@ -347,7 +347,7 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
 
 
 def better_reward(plan: Plan) -> float | None:
-    """A reward above the best run and the plan by what counts as equal, to ask the cost of.
+    """A reward above the best run, also if it goes on, and the plan by what counts as equal, to ask the cost of.
 
     None if the metric ends below it, if the budget is the largest that such a question looks at, or if no n that was
     run is expected to reach it within that.
@@ -363,7 +363,7 @@ def _better(plan: Plan) -> float | None:
     """The same for any budget; None if the metric ends below it."""
     if plan.gain is None or plan.fits is None:
         return None
-    better = plan.gain.best.reward + max(plan.gain.gain, 0.0) + plan.fits.tolerances.equal
+    better = plan.gain.best.reward + max(plan.gain.gain, plan.gain.going_on, 0.0) + plan.fits.tolerances.equal
     return better if better <= plan.fits.bounds[1] else None
 
 

@@ -15,7 +15,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
 from isocompute_sdk.cli.shared.following import say_first
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.typed import Typed
+from isocompute_sdk.cli.shared.typed import Typed, filled
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.phrases import joined
 
@@ -382,9 +382,12 @@ class PlanningOptions(BudgetOptions):
         print_notes(found.notes)
         for path in saved:
             say(f"wrote {path}")
+        typed = Typed(tuple(sys.argv[1:]))
         if isinstance(found, BudgetFor) and found.budget is not None:
-            typed = Typed(tuple(sys.argv[1:]))
             say(f"{'next' if found.reachable else 'to try it anyway'}: {typed.instead(budget_option(found.budget))}")
+        if isinstance(found, BudgetFor) and (run := found.run_to_go_on) is not None:
+            command = filled(f"isocompute forecast RUNS --run {quote(run)}", typed.words)
+            say(f"or, to see what continuing {run} would reach: {command}")
 
     def _saved(self, plan: Plan) -> list[Path]:
         saved = [] if self.output is None else [plan.save(self.output)]
