@@ -31,13 +31,12 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
 from isocompute_sdk.records.runset import check_runs
 from isocompute_sdk.reporting.wording import (
-    bounds_words,
     budget_option,
+    fitted_words,
     going_on,
     load_plan,
     named_from_here,
     runs_behind,
-    set_words,
     speed_options,
 )
 from isocompute_sdk.run_folders import store
@@ -214,8 +213,7 @@ class Material:
         known = self.audit if self.fits is None else self.fits
         words = [f"isocompute {command}", source or self.behind]
         if known is not None and (self.fits is None or self.fits.method in FITTED):
-            words += [f"--metric {quote(known.metric)}", *bounds_words(known), *set_words(known)]
-            words += [] if self.fits is None else [f"--pool {name}" for name in self.fits.options.get("pool", ())]
+            words += [f"--metric {quote(known.metric)}", *fitted_words(known)]
         words += [] if self.plan is None else speed_options(self.plan)
         return " ".join(word for word in [*words, *options] if word)
 
@@ -261,8 +259,7 @@ class Material:
             kept = word.partition("=")[0] in ABOUT_RUNS if word.startswith("--") else kept
             words += [word] * kept
         if self.runs is None and self.fits is not None:
-            words = [f"--metric {quote(self.fits.metric)}", *bounds_words(self.fits), *set_words(self.fits)]
-            words += [f"--pool {name}" for name in self.fits.options.get("pool", ())]
+            words = [f"--metric {quote(self.fits.metric)}", *fitted_words(self.fits)]
         source = self.behind if self.runs is None else self.typed
         return going_on(self.plan).replace("RUNS", " ".join(word for word in (source, *words) if word))
 
@@ -426,7 +423,7 @@ def _usual_budget(fits: Fits) -> Budget:
         PlanError: fits without runs, whose compute says nothing of a budget.
     """
     if fits.largest_compute is None or fits.method not in FITTED or fits.compute != "log10_rollouts":
-        raise PlanError("no budget was given", "Add --budget 3M (budget='3M').")
+        raise PlanError("no budget was given", "Add <--budget 3M | budget='3M'>.")
     return Budget(rollouts=float(f"{REACH * fits.largest_compute:.2g}"))
 
 
