@@ -218,7 +218,13 @@ class Replan(Saved):
         return f", which does not load as a Hugging Face model: convert it with {tool}"
 
 
-REPLAN = Document("replan", 1, Replan, derived=("sunk",), remedy="Ask again: isocompute forecast LOGS --remaining 2M.")
+REPLAN = Document(
+    "replan",
+    1,
+    Replan,
+    derived=("sunk",),
+    remedy="Ask again: <isocompute forecast LOGS --remaining 2M | planner.replan(runs, remaining)>.",
+)
 
 
 EASY_FROM, HARD_UP_TO = 0.2, 0.0625
@@ -256,7 +262,7 @@ def replan(
     if series.group_size < 2:
         raise PlanError(
             f"run {series.run_id!r} has n = 1; accepted: 2 or more",
-            "Forecast it without --remaining (remaining=): a single rollout has no group to be compared with.",
+            "Forecast it without <--remaining | remaining=>: a single rollout has no group to be compared with.",
         )
     problems = series.problems_per_batch or basis.recipe.min_problems_per_batch
     batch, budget = series.group_size * problems, Budget.parse(remaining)
@@ -264,7 +270,7 @@ def replan(
     if steps < 1:
         raise PlanError(
             f"remaining = {budget}: less than one update of {batch:,} rollouts",
-            "Give --remaining more (remaining=), or stop and keep the best checkpoint.",
+            "Give <--remaining | remaining=> more, or stop and keep the best checkpoint.",
         )
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = (reached + left) / reached
