@@ -21,7 +21,7 @@ from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR
 from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Surface, logistic
 from isocompute_sdk.health.live_run import in_sweep, live_run
-from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
+from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import chance_text, counted, multiple
 from isocompute_sdk.planning.allocate import Request
@@ -287,7 +287,8 @@ def replan(
     followed = [one for one in options if one is not new_run or is_approved]
     keep, follow = forecast.card.keep, _followed(forecast, followed, fits.tolerances.equal)
     on_disk = keep.path is not None
-    folder = by_step(checkpoints).get(int(keep.step)) if on_disk and keep.step is not None else None
+    # Of two forms of one step the one that loads comes last.
+    folder = next((one for one in reversed(checkpoints) if on_disk and one.step == keep.step), None)
     sampled = next((info.rollouts_spent for info in runs.runs() if info.run_id == series.run_id), None)
     return Replan(
         run_id=series.run_id,
