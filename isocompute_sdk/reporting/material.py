@@ -22,6 +22,7 @@ from isocompute_sdk.campaigns.overview import Overview, edited, outcome_of, over
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
+from isocompute_sdk.phrases import parted
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
@@ -194,9 +195,7 @@ class Material:
     @property
     def advice(self) -> str:
         """What to do about the problem, with these runs in its command."""
-        words, names = self.asked.words, ("--rename", "--set", "--ignore")
-        pairs = zip(("", *words), words, strict=False)
-        meant = [word for before, word in pairs if word.partition("=")[0] in names or before in names]
+        _, meant = parted(self.asked.words, ("--rename", "--set", "--ignore"))
         return self.remedy.replace("isocompute doctor RUNS", " ".join(["isocompute doctor", self.typed, *meant]))
 
     @property
@@ -254,10 +253,7 @@ class Material:
         Of the options that were typed it has those that say what is read.
         """
         assert self.plan is not None, "asked of plans"
-        words, kept = list[str](), False
-        for word in self.asked.words:
-            kept = word.partition("=")[0] in ABOUT_RUNS if word.startswith("--") else kept
-            words += [word] * kept
+        _, words = parted(self.asked.words, ABOUT_RUNS)
         if self.runs is None and self.fits is not None:
             words = [f"--metric {quote(self.fits.metric)}", *fitted_words(self.fits)]
         source = self.behind if self.runs is None else self.typed

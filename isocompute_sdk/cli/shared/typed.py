@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from isocompute_sdk.phrases import parted
+
 if TYPE_CHECKING:
     from isocompute_sdk.specs import Study
 
@@ -24,8 +26,6 @@ NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", 
 """Options with which `isocompute next` has no answer."""
 COMPARED = ("--compare", "--against", "--equal")
 """Options that compare a plan with a configuration: of a plan's own command only."""
-VALUES = {"--json": 0, "--verbose": 0, "-v": 0, "--prior": 0, "--bounds": 2}
-"""Numbers of values of options that have not one."""
 
 PLACE = re.compile(r"=(?:N|BP|R|U)\b|\b(?:HIGHEST|NUMBER|LOW HIGH)\b")
 """Where a person has to fill in a number."""
@@ -113,20 +113,3 @@ def filled(text: str, words: Sequence[str]) -> str:
 def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     """Words that were typed, without some options and their values."""
     return parted(words, flags)[0]
-
-
-def parted(words: Sequence[str], flags: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Words that were typed, without some options and their values; and these."""
-    kept, gone, values = list[str](), list[str](), 0
-    for word in words:
-        flag, equals, _ = word.partition("=")
-        if values:
-            values -= 1
-            gone.append(word)
-        elif flag in flags:
-            values = 0 if equals else VALUES.get(flag, 1)
-            gone.append(word)
-        # Also without -oplan.json: a command that is pasted must not write over that file.
-        elif not ("-o" in flags and word.startswith("-o")):
-            kept.append(word)
-    return kept, gone
