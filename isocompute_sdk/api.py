@@ -39,6 +39,7 @@ from isocompute_sdk.records.comparable import (
     one_rule,
     refuse_mixed_contexts,
     settings_of,
+    split_by_start,
     taken_for_granted,
     unlike_at_start,
     varied_sets,
@@ -193,13 +194,16 @@ class _Question:
             measured = MeasuredRuns.of(runs, metric, self.eval_set, stand_in=self.method == "surface")
         except RecordError as error:
             with suppress(RecordError):
-                runs.filter(metric=metric).on_one_set().series(metric, self.eval_set)
-                hint = f"If they are the same problems: pool=({EVAL_SET!r},); else choose one: eval_set=..."
-                raise FitError(error.message, hint).in_shell(
-                    f"If they are the same problems: --pool {EVAL_SET}; else {str(error.shell_hint)[:1].lower()}"
-                    f"{str(error.shell_hint)[1:]}",
-                    [f"--pool {EVAL_SET}"],
-                ) from None
+                together = runs.filter(metric=metric).on_one_set().series(metric, self.eval_set)
+                start, noise = start_rewards({one.run_id: one for one in together}, self.bounds)
+                # Where rewards at step 0 differ, the base models or the problems do: no question of names.
+                if len(split_by_start(start, noise)) < 2:
+                    hint = f"If they are the same problems: pool=({EVAL_SET!r},); else choose one: eval_set=..."
+                    raise FitError(error.message, hint).in_shell(
+                        f"If they are the same problems: --pool {EVAL_SET}; else {str(error.shell_hint)[:1].lower()}"
+                        f"{str(error.shell_hint)[1:]}",
+                        [f"--pool {EVAL_SET}"],
+                    ) from None
             raise
         series = measured.series
         rule = None if "learning_rate" in self.pool else one_rule(series)

@@ -304,8 +304,10 @@ def _complaints(error: ValidationError) -> list[tuple[str, str]]:
         elif details["type"] == "isocompute":
             path = [*path, context["field"]] if context.get("field") else path
             expected = context["message"] or context["accepted"]
-        text = f"received {received}; expected {expected}"
-        if details["type"] == "missing":
+        text = f"received {received}; expected {expected.removeprefix('Value error, ')}"
+        if isinstance(within := getattr(broken, "__cause__", None), IsoComputeError):
+            text = within.message.removeprefix("the mapping: ")
+        elif details["type"] == "missing":
             text = "missing"
         elif details["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             text = f"unknown field, received {received}"

@@ -138,7 +138,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
     size = get(f"{ROLLOUT}.n")
     if size is None and flag("algorithm.adv_estimator") in (None, "gae") and flag(f"{ACTOR}.ppo_mini_batch_size"):
         # One sample of each prompt is the default, and what PPO is trained with.
-        size = Said(1, f"{keys.path}: no {ROLLOUT}.n")
+        size = Said(1, f"{keys.path}: no {ROLLOUT}.n", default=True)
     return {
         "group_size": size,
         "problems_per_batch": get(batch),
@@ -159,7 +159,7 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "off_policy": None if staleness is None else Said(f"staleness {staleness.value}", staleness.evidence),
         "eval_temperature": get(f"{VALIDATION}.temperature"),
         # Every release before the key evaluated one sample of each problem, as later ones do without it.
-        "eval_samples": get(f"{VALIDATION}.n") or Said(1, f"{keys.path}: no {VALIDATION}.n"),
+        "eval_samples": get(f"{VALIDATION}.n") or Said(1, f"{keys.path}: no {VALIDATION}.n", default=True),
     }
 
 

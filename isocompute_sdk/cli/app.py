@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from inspect import getdoc
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -42,9 +45,10 @@ class _Group(TyperGroup):
     """Says of words that it does not understand which command would; control characters of them are shown as escapes,
     since typer writes past our streams."""
 
-    def make_context(self, *args: Any, **options: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **options: Any) -> Any:
         with _escaped():
-            return super().make_context(*args, **options)
+            _refuse_open_budget(args)
+            return super().make_context(info_name, args, *rest, **options)
 
     def invoke(self, ctx: Any) -> Any:
         with _escaped():
@@ -61,6 +65,17 @@ def _escaped() -> Generator[None]:
             error.message += f". These commands take it: {', '.join(takers)}"
             error.possibilities = ()
         raise
+
+
+def _refuse_open_budget(words: Sequence[str]) -> None:
+    """Name the quotes that `--budget 3 million` lacks: a shell makes a path of its second word."""
+    for at in (at for at, word in enumerate(words) if word == "--budget"):
+        amount = list(takewhile(lambda word: not word.startswith("-"), words[at + 1 :]))
+        if len(amount) > 1 and re.fullmatch(r"[A-Za-z][A-Za-z-]*", amount[1]) and not os.path.exists(amount[1]):
+            raise UsageError(
+                f"no such file or folder: {amount[1]}. A budget of several words needs quotes: "
+                f"--budget {shlex.quote(' '.join(amount))}"
+            )
 
 
 def _takers(option: str) -> list[str]:

@@ -578,7 +578,7 @@ class Fits(Saved):
 
 FITS = Document(
     "fits",
-    3,
+    4,
     Fits,
     remedy="To write them: <isocompute fit RUNS --output FILE | iso.fit(runs).save(path)>. "
     "For another budget of a saved plan: <isocompute report PLAN --budget C | change_plan(plan, {'budget': C})>.",

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import accumulate, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.notes import Note
-from isocompute_sdk.records.columns import PER_RUN
+from isocompute_sdk.phrases import listed
+from isocompute_sdk.records.columns import N_AND_BP, PER_RUN
 from isocompute_sdk.records.table import KEY
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 MIN_CHANGES = 6
 """Fractions beyond the first of each measurement that two logs have to share, step by step, to be one run."""
+EXPERIMENT = ("experiment_name", "default_local_dir", "output_dir", "ckpt_path", "save_path")
+"""Keys of printed configurations that name an experiment or the folder of its checkpoints."""
 RTOL = 1e-6
 """Relative difference between copies: event files keep single precision."""
 _NO_MEASUREMENT = re.compile(r"training/.*(step|epoch)|.*(lr|learning_rate|epoch|runtime|per_second|total_flos)", re.I)
@@ -141,6 +145,46 @@ def repeated(name: str, original: str) -> Note:
     """That a run is left out, since it would count twice."""
     message = f"run {name!r}: {told(original)}. It is left out, since it would count twice."
     return Note("run-left-out", "warning", message, {"run_id": name, "same_as": original})
+
+
+def continued(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
+    """The runs, with logs that go on from a checkpoint of another one joined to it, each with a note.
+
+    They are of one experiment, as their printed configurations name it, of one n and B_p; one log is whole, and every
+    other one begins at a step that those before it reached.
+    """
+    from isocompute_sdk.ingest.stores.saved_config import flat
+
+    experiments: dict[Any, list[str]] = {}
+    for name, run in runs.items():
+        named = {key.rpartition(".")[2]: value for _, raw in run.log.settings for key, value in flat(raw)}
+        experiment = tuple(str(named[key]) for key in EXPERIMENT if key in named)
+        fields = {} if run.config is None else run.config.fields
+        sizes = tuple(str(fields[size].value) for size in N_AND_BP if size in fields)
+        if experiment and len(sizes) == len(N_AND_BP) and run.log.format == CONSOLE:
+            experiments.setdefault((experiment, sizes), []).append(name)
+    found = dict(runs)
+    for names in experiments.values():
+        first, *rest = sorted(names, key=lambda name: runs[name].log.first_step)
+        logs = [runs[name].log for name in (first, *rest)]
+        reached = accumulate((log.extents[-1].last for log in logs), max)
+        goes_on = (0 < log.first_step <= last for last, log in zip(reached, logs[1:], strict=False))
+        if not rest or logs[0].first_step or not all(goes_on):
+            continue
+        message = (
+            f"run {first!r} goes on in {listed(rest, 4)}, from a checkpoint of the same experiment: read as one run. "
+            "If they are different runs, read one of them alone."
+        )
+        note = Note("log-continued", "info", message, {"run_id": first, "logs": rest})
+        attempts = [one for log in logs for one in log.attempts]
+        whole = replace(
+            logs[0],
+            attempts=tuple(replace(one, started=float(at)) for at, one in enumerate(attempts)),
+            notes=(*(one for log in logs for one in log.notes), note),
+        )
+        found = {name: run for name, run in found.items() if name not in rest}
+        found[first] = replace(runs[first], log=whole)
+    return found
 
 
 @dataclass(frozen=True)

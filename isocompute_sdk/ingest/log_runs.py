@@ -358,7 +358,10 @@ def ask_for_evaluation(found: Resolved, log: RunLog, options: Options) -> None:
     named = [tag for tag in (*bare, *filter(is_training_reward, log.tags)) if tag not in known]
     own = None if trained else min(named, key=len, default=None)
     if own is not None and own not in metrics:
-        metrics[own] = asked if asked and own.lower() == "reward" else f"{TRAIN_REWARD} on {TRAIN_SET}"
+        # A plain table is read by its own names, as it is once it says n.
+        plain = own in bare and log.format == "table" and log.framework is None
+        usual = own if plain else f"{TRAIN_REWARD} on {TRAIN_SET}"
+        metrics[own] = asked if asked and own.lower() == "reward" else usual
     metrics |= {tag: tag for tag in log.tags if tag not in BY_NAME and re.match("(avg|best|worst)@", tag)}
     found.values["metrics"] = metrics
     measured = {*metrics.values(), *(meaning.metric for meaning in known.values())}

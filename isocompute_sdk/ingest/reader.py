@@ -398,6 +398,10 @@ class Collection:
         if self.clocks:
             self._set_clocks()
         self.tables = _journals_told_apart(self.tables)
+        if len(self.logs) > 1:
+            from isocompute_sdk.ingest.copies import continued
+
+            self.logs = continued(self.logs)
 
     def _set_clocks(self) -> None:
         """Give the runs of charts the times that charts of their own show."""

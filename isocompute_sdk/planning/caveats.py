@@ -306,12 +306,13 @@ def speed(
         )
     elif stated is None or stated.rollouts_per_second is None:
         unknown = throughput.gpus is None or seen.gpus_assumed
+        fixed = throughput.step_overhead_seconds + throughput.latency_floor_seconds
         flat = "" if seen.follows_lengths else "; steps did not get slower as responses grew"
         on = "their GPUs (the logs do not say how many)" if unknown else counted(throughput.gpus or 0, "GPU")
         yield Note(
             "speed-from-runs",
             "info",
-            f"Hours are taken from your runs: {throughput.step_overhead_seconds:,.3g} s per update and "
+            f"Hours are taken from your runs: {fixed:,.3g} s per update and "
             f"{throughput.rate:,.3g} rollouts/s on {on}{flat}. Give "
             "--rollouts-per-second and --step-overhead-seconds if other machines train the plan.",
             {"rollouts_per_second": throughput.rate, "gpus": throughput.gpus},

@@ -199,6 +199,11 @@ class Plan(Sized, Saved):
         return float(self.costs["tokens"] if in_tokens else self.rollouts)
 
     @property
+    def logged_speed(self) -> frozenset[str]:
+        """What of its throughput the logs of the runs said: `rollouts_per_second`, `tokens_per_rollout`."""
+        return frozenset(key for note in self.notes if note.code == "speed-from-runs" for key in note.data)
+
+    @property
     def assumed_of_time(self) -> tuple[tuple[str, str], ...]:
         """What its hours assume because nobody said it, each with what says it, as options."""
         speed, found = self.throughput, list[tuple[str, str]]()
@@ -599,9 +604,8 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     units = [unit for unit in UNITS if unit in plan.costs]
     gpus = None if plan.throughput is None else plan.throughput.gpus
     together = [amount_text(plan.wall_hours, "wall_hours") + ("" if gpus is None else f" on {counted(gpus, 'GPU')}")]
-    logged = {key for note in plan.notes if note.code == "speed-from-runs" for key in note.data}
     words = {"rollouts_per_second": "speed", "tokens_per_rollout": "lengths"}
-    read = [what for key, what in words.items() if key in logged]
+    read = [what for key, what in words.items() if key in plan.logged_speed]
     said = [f"{joined(read)} from the logs of the runs"] if read else []
     if assumed := plan.assumed_of_time:
         said.append(f"assumed: {'; '.join(f'{what}: {remedy}' for what, remedy in assumed)}")
@@ -618,7 +622,7 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
 
 def _reward(plan: Plan) -> str:
     if plan.predicted_reward is not None:
-        text = f"{plan.predicted_reward:.3f} on average over runs"
+        text = f"{plan.predicted_reward:.3f}{scale_of(plan)} on average over runs"
     elif plan.fits is not None and plan.fits.curves and plan.fits.model:
         text = f"not predicted: the runs are of {plan.fits.model}"
     else:
@@ -628,6 +632,12 @@ def _reward(plan: Plan) -> str:
     if plan.extrapolation is not None:
         text += f", at {multiple(plan.extrapolation)} x the largest run"
     return text
+
+
+def scale_of(plan: Plan) -> str:
+    """Lowest and highest value of the metric, where that is not the usual 0 to 1."""
+    low, high = (0.0, 1.0) if plan.fits is None else plan.fits.bounds
+    return "" if (low, high) == (0, 1) else f" (of {low:g} to {high:g})"
 
 
 def _gain(plan: Plan) -> list[tuple[str, str]]:

@@ -257,7 +257,7 @@ def misspelt(name: str) -> str | None:
 
     Strict on purpose: a numeric column of another name is a metric, so only near-identical names count.
     """
-    if "@" in name:
+    if "@" in name or name in _CANONICAL:
         return None
     squeezed = _SQUEEZED.get(_squeezed(name))
     if squeezed is not None:

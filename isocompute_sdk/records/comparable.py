@@ -89,8 +89,8 @@ def taken_for_granted(runs: Sequence[RunInfo] | Sequence[RunSeries], fields: Ite
         Note(
             "context-taken-for-granted",
             "warning",
-            f"{joined(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the values of "
-            "the others in their group are assumed. If they differ, add the columns or leave these runs out.",
+            f"{joined(guessed)} not stated by {counted(len(silent), 'run')} ({listed(silent, 4)}); the values that "
+            "other runs state are assumed. If they differ, add the columns or leave these runs out.",
             {"fields": guessed, "runs": silent},
         )
     ]

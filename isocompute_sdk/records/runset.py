@@ -293,10 +293,12 @@ class RunSet:
         if eval_set is None and len(held_out) == 1:
             eval_set = held_out[0]
         if eval_set is None and len(sets) > 1:
+            counts = part.group_by("eval_set").agg(pl.col("run_id").n_unique()).sort("eval_set").rows()
+            likely = max((one for one in counts if one[0] in (held_out or sets)), key=lambda one: one[1])[0]
             raise RecordError(
                 f"{metric} was measured on several evaluation sets: {', '.join(sets)}; received none",
-                f"Choose one, e.g. eval_set={sets[0]!r}.",
-            ).in_shell(f"Choose one, e.g. --eval-set {sets[0]}.", (f"--eval-set {quote(sets[0])}",))
+                f"Choose one, e.g. eval_set={likely!r}.",
+            ).in_shell(f"Choose one, e.g. --eval-set {likely}.", (f"--eval-set {quote(likely)}",))
         check_fields([] if eval_set is None else [eval_set], sets, f"eval_set of {metric}")
         if eval_set is not None:
             part = part.filter(pl.col("eval_set") == eval_set)

@@ -35,6 +35,7 @@ from isocompute_sdk.reporting.wording import (
     budget_option,
     fitted_words,
     going_on,
+    limit_options,
     load_plan,
     named_from_here,
     runs_behind,
@@ -213,7 +214,7 @@ class Material:
         words = [f"isocompute {command}", source or self.behind]
         if known is not None and (self.fits is None or self.fits.method in FITTED):
             words += [f"--metric {quote(known.metric)}", *fitted_words(known)]
-        words += [] if self.plan is None else speed_options(self.plan)
+        words += [] if self.plan is None else [*speed_options(self.plan), *limit_options(self.plan)]
         return " ".join(word for word in [*words, *options] if word)
 
     def asked_for(self, budget: Budget) -> str:

@@ -28,6 +28,11 @@ STEP_LAWS = ("group_size_vs_steps", "problems_per_batch_vs_steps")
 """Laws in update steps, which only plans with a fixed M and B use."""
 PROBLEMS = "PROBLEMS.jsonl"
 """What stands for a file of problems in a command."""
+TYPED = (
+    *("problems_per_batch", "update_steps", "rollouts_per_batch", "n_problems", "min_update_steps"),
+    *("mode", "spend", "beyond_grid", "evaluation_share"),
+)
+"""Arguments of `Planner.allocate` that are options of the same name."""
 DATA = (".jsonl", ".ndjson", ".json")
 """Suffixes of files of problems that scripts read."""
 chance = chance_text
@@ -71,14 +76,34 @@ def set_words(measured: Fits | Audit) -> list[str]:
 
 
 def speed_options(plan: Plan) -> list[str]:
-    """Options that say how fast and dear the plan's GPUs are, and its deadline; none where its budget needs none."""
+    """Options that say how fast and dear the plan's GPUs are, and its deadline; none where its budget needs none.
+
+    What the logs of the runs say is left to them: they know more of it than options can say.
+    """
     speed, budget, hours = plan.throughput, plan.budget, plan.budget.deadline_hours
     if speed is None or (budget.unit == "rollouts" and hours is None):
         return []
-    timed = ("rollouts_per_second", "step_overhead_seconds", "usd_per_gpu_hour", "gpus") if budget.timed else ()
-    given = {name: getattr(speed, name) for name in ("tokens_per_rollout", *timed)}
+    logged = plan.logged_speed
+    given: dict[str, float | None] = {}
+    if "tokens_per_rollout" not in logged:
+        given["tokens_per_rollout"] = speed.tokens_per_rollout
+    if budget.timed and "rollouts_per_second" not in logged:
+        given["rollouts_per_second"] = speed.rollouts_per_second
+        given["step_overhead_seconds"] = speed.step_overhead_seconds + speed.latency_floor_seconds
+    if budget.timed:
+        given |= {"usd_per_gpu_hour": speed.usd_per_gpu_hour, "gpus": speed.gpus}
     options = [f"--{name.replace('_', '-')} {value:.6g}" for name, value in given.items() if value is not None]
     return [*options, *([] if hours is None else [f"--deadline {hours:.6g}h"])]
+
+
+def limit_options(plan: Plan) -> list[str]:
+    """Options with which the plan was asked for, besides its budget, speed and recipe."""
+    limit, of = plan.hardware.max_rollouts_per_batch, plan.asked_evaluation
+    words = [] if limit is None else [f"--max-rollouts-per-batch {limit}"]
+    words += [] if of is None or of.n_problems is None else [f"--evaluation {of.n_problems}x{of.samples}"]
+    asked = {name: value for name, value in plan.options.items() if name in TYPED}
+    words += [f"--{name.replace('_', '-')} {value}" for name, value in asked.items()]
+    return [*words, *["--any-group-size"] * (plan.options.get("powers_of_two") is False)]
 
 
 def instead(plan: Plan, *, campaign: bool) -> tuple[str, str] | None:

@@ -476,6 +476,12 @@ def test_evaluation_sets_of_other_names_are_fitted_together_where_they_are_the_s
     with pytest.raises(FitError) as caught:
         iso.fit(apart, "avg@4", draws=4)
     assert caught.value.options == ("--pool eval_set",)
+    # Not where the rewards of their base models show that they are not.
+    unlike = make_runs(lambda n, bp, c: n / 80 + 1e-6 * c, [(8, 32), (16, 32), (32, 32)], np.linspace(0, 1e5, 8))
+    other = pl.when(pl.col("group_size") == 8).then(pl.lit("a")).otherwise(pl.lit("b")).alias("eval_set")
+    with pytest.raises(RecordError) as chosen:
+        iso.fit(RunSet.from_frame(unlike.to_polars().with_columns(other)), "avg@4", draws=4)
+    assert chosen.value.options == ("--eval-set b",)
     together = iso.fit(apart, "avg@4", pool="eval_set", draws=4)
     assert together.best_group_size([1e5]) == iso.fit(runs, "avg@4", draws=4).best_group_size([1e5])
     both = RunSet.from_frame(pl.concat([table, table.with_columns(eval_set=pl.lit("other"))]))

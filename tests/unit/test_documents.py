@@ -154,6 +154,21 @@ def test_another_schema_version_is_refused_by_name() -> None:
         assert caught.value.field == "schema_version"
 
 
+@dataclass(frozen=True)
+class Outer:
+    inner: Annotated[Whole, Converted(DOCUMENT.to_dict, DOCUMENT.from_dict)]
+
+
+def test_a_document_within_another_is_refused_in_its_own_words() -> None:
+    saved = {**DOCUMENT.to_dict(WHOLE), "schema_version": 2}
+    with pytest.raises(DocumentError) as alone:
+        DOCUMENT.from_dict(saved)
+    with pytest.raises(DocumentError) as within:
+        Document("outer", 1, Outer, signed=False).from_dict({"kind": "outer", "schema_version": 1, "inner": saved})
+    said = alone.value.message.removeprefix("the mapping: ")
+    assert within.value.message == f"the mapping: inner: {said}"
+
+
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e999", "[1,", '"\\ud800"', "1" * 5000, "[" * 500])
 def test_what_is_no_json_number_is_refused(token: str) -> None:
     text = json.dumps(changed(reward="@")).replace('"@"', token)

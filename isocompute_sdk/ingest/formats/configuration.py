@@ -26,6 +26,8 @@ class Said:
 
     value: Any
     evidence: str
+    default: bool = False
+    """Whether it only follows from a key that is absent: what another source states counts before it."""
 
     def __post_init__(self) -> None:
         # Mappings are handed on: passwords are not.

@@ -107,6 +107,7 @@ def _merged(found: Sequence[SavedConfig]) -> SavedConfig:
             known = values.setdefault(name, [])
             if not any(_same(said.value, other.value) for other in known):
                 known.append(said)
+    values = {name: [one for one in said if not one.default] or said for name, said in values.items()}
     apart = {name: tuple(said) for name, said in values.items() if len(said) > 1}
     fields = {name: said[0] for name, said in values.items() if name not in apart or name not in SIZES}
     if {"updates_per_batch", STEPS_PER_BATCH} <= fields.keys():

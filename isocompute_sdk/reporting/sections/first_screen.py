@@ -11,7 +11,7 @@ from isocompute_sdk.health.findings import FALLS, FELL, falls_in
 from isocompute_sdk.phrases import counted, duration, joined, listed, multiple, short, small
 from isocompute_sdk.planning import Plan
 from isocompute_sdk.planning.next_runs import named
-from isocompute_sdk.planning.plan import assumed_values, best_sizes, limits, problem_sets, to_pay
+from isocompute_sdk.planning.plan import assumed_values, best_sizes, limits, problem_sets, scale_of, to_pay
 from isocompute_sdk.planning.plan_parts import Approval, Gain
 from isocompute_sdk.planning.pricing import bare, evaluated, samples_per_evaluation
 from isocompute_sdk.planning.verdict import CHECK_AT
@@ -376,7 +376,7 @@ def _limited(plan: Plan) -> list[Fact]:
 def _expected(plan: Plan) -> list[Fact]:
     if plan.fits is not None and plan.fits.no_rise:
         return []
-    label, reward = f"Expected {plan.metric}", say.reward(plan.predicted_reward)
+    label, reward = f"Expected {plan.metric}{scale_of(plan)}", say.reward(plan.predicted_reward)
     interval = "" if plan.reward_interval is None else f"80 % interval {say.interval(plan.reward_interval)}"
     at = f"{label} at step {plan.approved_steps:,}"
     if (part := _of_part(plan)) is None:

@@ -79,6 +79,12 @@ def test_a_wrong_number_is_refused_under_the_name_of_its_option(
     assert all(reading in said.splitlines()[1] for reading in readings)
 
 
+@pytest.mark.parametrize("budget", [["3", "million"], ["500", "GPU-hours", "on", "8xH100"]])
+def test_a_budget_without_quotes_is_answered_with_them(isocompute: Command, budget: list[str]) -> None:
+    said = " ".join(isocompute("allocate", "runs.csv", "--budget", *budget).stderr.replace("│", " ").split())
+    assert f"--budget '{' '.join(budget)}'" in said
+
+
 @pytest.mark.slow  # As long as the one above, which shows all but the form.
 def test_the_papers_quickstart_prints_one_json_document(isocompute: Command) -> None:
     document = json.loads(ok(isocompute("quickstart", "--paper", "--json")).stdout)

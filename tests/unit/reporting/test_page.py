@@ -50,7 +50,7 @@ from isocompute_sdk.reporting.sections.closing import launch_script
 from isocompute_sdk.reporting.sections.first_screen import answer
 from isocompute_sdk.reporting.sections.runs import runs as runs_section
 from isocompute_sdk.reporting.wording import STEP_LAWS
-from isocompute_sdk.specs import Budget, Data, Study, Sweep, Throughput
+from isocompute_sdk.specs import Budget, Data, Hardware, Study, Sweep, Throughput
 from tests.parameters import few
 
 ORDER = ["why", "budget", "sure", "runs", "launch", "provenance"]
@@ -318,6 +318,18 @@ def test_the_command_for_a_smaller_budget_of_a_saved_plan_asks_the_same_question
     assert again is not None
     same = planner.allocate(Budget(gpu_hours=60, deadline_hours=9, spent={"pilot": 2}), slots=0)
     assert (again.budget, again.update_steps, again.costs) == (same.budget, same.update_steps, same.costs)
+
+
+def test_commands_about_the_runs_of_a_saved_plan_keep_its_limits_and_the_time_of_a_step(fits: Fits) -> None:
+    speed = SPEED.replace(step_overhead_seconds=10, latency_floor_seconds=7)
+    planner = Planner(fits, throughput=speed, hardware=Hardware(max_rollouts_per_batch=512))
+    plan = planner.allocate("200 gpu_hours", slots=0, mode="conservative", powers_of_two=False)
+    command = gather(plan, Asked()).with_others()
+    for option in ("--max-rollouts-per-batch 512", "--mode conservative", "--any-group-size"):
+        assert option in command
+    assert "--step-overhead-seconds 17" in command
+    logged = Note("speed-from-runs", "info", "as logged", {"rollouts_per_second": 60.0})
+    assert "seconds" not in gather(replace(plan, notes=(*plan.notes, logged)), Asked()).with_others()
 
 
 def test_what_a_better_model_costs_is_asked_with_the_speed_of_a_saved_plan(fits: Fits) -> None:

@@ -57,6 +57,16 @@ def test_an_unknown_log_is_asked_for_everything_that_it_does_not_say(tmp_path: P
     assert runs.runs()[0].rollouts == 30 * 256
 
 
+def test_a_plain_table_without_n_is_asked_for_it_and_keeps_the_name_of_its_reward(tmp_path: Path) -> None:
+    rows = [f"{run},32,{step},{0.2 + step / 100}" for run in ("a", "b") for step in range(0, 50, 5)]
+    (tmp_path / "own.csv").write_text("\n".join(["run,B_p,step,reward", *rows]))
+    proposed, target = propose(tmp_path / "own.csv", tmp_path), tmp_path / "map.yaml"
+    assert {one.field for one in proposed.questions.values()} == {"group_size"}
+    proposed.save(target)
+    answered(target, {"group_size": 8})
+    assert read_mapped(target).metrics == ("reward",)
+
+
 def test_answers_outlive_another_proposal(isocompute: Command, tmp_path: Path) -> None:
     for name in ("lively-sun", "misty-lake"):
         write_events(tmp_path / "logs" / name, range(31), OPENRLHF)

@@ -122,6 +122,33 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
 
 
+def console_of_verl(steps: range, experiment: str) -> str:
+    """What veRL prints: its command, its configuration and a line for each step."""
+    said = f"+ python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=32 {experiment}"
+    configured = (
+        "{'actor_rollout_ref': {'rollout': {'n': 8, 'val_kwargs': {'n': 4}}}, 'data': {'train_batch_size': 32}}"
+    )
+    rewards = [f"step:{i} - training/global_step:{i} - critic/score/mean:{0.3 + i / 90}" for i in steps]
+    lines = [f"{text} - val-core/gsm/acc/mean@4:{0.2 + i / 100}" for i, text in zip(steps, rewards, strict=True)]
+    return "\n".join([said, configured, *lines, ""])
+
+
+def test_a_console_that_goes_on_from_a_checkpoint_of_the_same_experiment_is_no_second_run(tmp_path: Path) -> None:
+    for name, steps, experiment in (("a", range(31), "x"), ("a-again", range(26, 51), "x"), ("b", range(41, 61), "y")):
+        console = console_of_verl(steps, f"trainer.experiment_name={experiment}")
+        (tmp_path / f"{name}.log").write_text(console)
+    runs = RunSet.read(tmp_path)
+    assert [info.run_id for info in runs.runs()] == ["a", "b"]
+    spent, reached = runs.runs()[0].rollouts_spent, max(runs.filter(run_id="a").to_polars()["rollouts"])
+    assert (reached, spent) == (50 * 256, 55 * 256)
+    codes = {note.code for note in runs.notes}
+    # The command does not say how many samples an evaluation takes; the configuration does.
+    assert codes >= {"log-continued", "log-starts-late"}
+    assert "sources-disagree" not in codes
+    (tmp_path / "a-again.log").write_text(console_of_verl(range(36, 51), "trainer.experiment_name=x"))
+    assert len(RunSet.read(tmp_path).run_ids) == 3, "nothing is known of the steps between"
+
+
 def test_a_configuration_above_the_log_is_found_from_wherever_is_read(tmp_path: Path) -> None:
     write_verl(tmp_path / "exp" / "logs" / "log.jsonl", range(61))
     write_hydra(tmp_path / "exp", 8, 32)
