@@ -216,8 +216,7 @@ class _Question:
         context = common_context(series)
         flat = no_rise([one.value_T for one in series])
         sick = check_health(runs.filter(run_id=[one.run_id for one in series]), metric, self.eval_set).notes
-        named = {run for note in sick for run in note.data.get("runs", ())}
-        still = still_runs(series, named) if self.method == "surface" else []
+        still = still_runs(series, falls_in(sick)) if self.method == "surface" else []
         found = self._fit(replace(measured, series=tuple(one for one in series if one.run_id not in still)))
         by_run = {one.run_id: one for one in series}
         notes = [
@@ -442,7 +441,7 @@ def run_spec(
         )
     chosen = model if model is not None else plan.model
     if chosen is None:
-        raise PlanError("the plan names no model", "Add --model (model=) with a hub name or a local folder.")
+        raise PlanError("the plan names no model", "Add <--model | model=> with a hub name or a local folder.")
     steps = options.pop("update_steps", None) or plan.approved_steps
     evaluation = options.pop("evaluation", None) or plan.evaluation
     if steps < plan.update_steps:

@@ -8,10 +8,18 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Self
 
-IN_PYTHON = re.compile(r" \(\w+=(?:[^()]|\([^()]*\))*\)")
-"""Python's form of a flag, behind it in texts; commands leave it out."""
-_FLAG = re.compile(r"--[\w-]+( out| more)?(?: [^\s(`]+)? \((\w+=(?:[^()]|\([^()]*\))*)\)")
-"""A flag with its value and Python's form behind it, which is all that Python shows."""
+_FORMS = re.compile(r"<([^<>]+?) \| (.+?)>")
+"""One remedy in its two forms, as texts write it: `<--budget 3M | budget='3M'>`."""
+
+
+def shell_form(text: str) -> str:
+    """The text with every remedy as it is typed in a shell."""
+    return _FORMS.sub(r"\1", text)
+
+
+def python_form(text: str) -> str:
+    """The text with every remedy as it is written in Python."""
+    return _FORMS.sub(r"\2", text)
 
 
 class IsoComputeError(Exception):
@@ -21,8 +29,8 @@ class IsoComputeError(Exception):
         message: what was wrong, with the value received and what is accepted.
         hint: what to do next, in one or two sentences.
 
-    Commands print `shell_hint`: the hint without Python's form of a flag, `(name=...)`, unless `in_shell` gave another.
-    Python prints the hint without the flag.
+    A hint may hold remedies in two forms, `<--budget 3M | budget='3M'>`: Python prints the second, commands print
+    `shell_hint`, which has the first, or what `in_shell` gave.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
@@ -30,7 +38,7 @@ class IsoComputeError(Exception):
         self.message = message
         self.hint = hint
 
-        self.shell_hint = hint if hint is None else IN_PYTHON.sub("", hint)
+        self.shell_hint = None if hint is None else shell_form(hint)
         self.options: tuple[str, ...] = ()
 
     def in_shell(self, hint: str, options: Sequence[str] = ()) -> Self:
@@ -52,7 +60,7 @@ class IsoComputeError(Exception):
         return other
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else "\n  ".join([self.message, _FLAG.sub(r"\2\1", self.hint)])
+        return self.message if self.hint is None else f"{self.message}\n  {python_form(self.hint)}"
 
 
 class DocumentError(IsoComputeError, ValueError):

@@ -1,4 +1,4 @@
-"""Numbers, lists and URLs in messages."""
+"""Numbers, lists and URLs in messages, and the words of a command."""
 
 from __future__ import annotations
 
@@ -90,3 +90,24 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
+VALUES = {"--json": 0, "--verbose": 0, "-v": 0, "--prior": 0, "--bounds": 2}
+"""Numbers of values of options that have not one."""
+
+
+def parted(words: Sequence[str], flags: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Words that were typed, without some options and their values; and these."""
+    kept, gone, values = list[str](), list[str](), 0
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if values:
+            values -= 1
+            gone.append(word)
+        elif flag in flags:
+            values = 0 if equals else VALUES.get(flag, 1)
+            gone.append(word)
+        # Also without -oplan.json: a command that is pasted must not write over that file.
+        elif not ("-o" in flags and word.startswith("-o")):
+            kept.append(word)
+    return kept, gone

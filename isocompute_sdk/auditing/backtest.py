@@ -331,7 +331,7 @@ def _no_pilot(source: Sequence[RecordedSweep], cuts: Sequence[float], min_evalua
         return FitError(
             f"no pilot: no cut of {', '.join(f'{cut:.3g}' for cut in cuts)} leaves two n with {min_evaluations} "
             "evaluations of one seed",
-            "Lower --min-evaluations (min_evaluations=), or raise --cuts (cuts=).",
+            "Lower <--min-evaluations | min_evaluations=>, or raise <--cuts | cuts=>.",
         )
     runs = {(one.group_size, one.problems_per_batch or 1, one.seed) for sweep in source for one in sweep.runs.runs()}
     apart = len({seed for *_, seed in runs}) > 1

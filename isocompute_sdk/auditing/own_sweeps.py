@@ -67,6 +67,6 @@ def own_sweeps(
         needed = "accepted: runs of at least two n that agree in model, data and recipe"
         raise RecordError(
             "; ".join([f"no two group sizes can be compared: {had}", *flat, needed]),
-            "isocompute audit RUNS says which runs may be compared, and why.",
+            "<isocompute audit RUNS | iso.audit(runs)> says which runs may be compared, and why.",
         )
     return tuple(found)

@@ -183,7 +183,7 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
     asked = own if budget is None else budget if own is None else budget.in_place_of(own)
     if asked is None:
         raise PlanError(
-            f"study {study.name!r} has no budget", "Add budget: to the study, or give one: --budget 3M (budget='3M')."
+            f"study {study.name!r} has no budget", "Add budget: to the study, or give one: <--budget 3M | budget='3M'>."
         )
     says_all = budget is not None and bool(budget.spent) and budget != own
     kept, now = {} if saved is None else saved.plan, study.replace(budget=asked)
@@ -198,7 +198,7 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
             how, goes_on = f"has its plan: {found.stage}", f" To go on: {to_go_on(folder)}"
         raise PlanError(
             f"{study.name} {how}",
-            f"To plan more, raise the study's budget, or give a larger one: --budget C (budget=C).{goes_on}",
+            f"To plan more, raise the study's budget, or give a larger one: <--budget C | budget=C>.{goes_on}",
         )
     speed = runs.throughput(study.expand() if designed is None else designed.runs(taken))
     planner = Planner.for_study(fits, study, **{"throughput": speed, **given})

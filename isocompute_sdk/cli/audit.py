@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from isocompute_sdk.cli.shared import options as opt
+from isocompute_sdk.cli.shared.following import budget_of_study
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, terminal
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
@@ -65,23 +66,8 @@ def audit(
     if found.next_budget is not None and len(found.groups) == 1:
         budget = f"{short(found.next_budget)} rollouts"
         asked = Typed(tuple(without(sys.argv[1:], ("--level",)))).asking("next", f"--budget {short(found.next_budget)}")
-        if logs is not None and len(logs) == 1 and (own := _of_study(logs[0])) is not None:
-            budget, asked = own
+        if logs and (own := budget_of_study(logs)) is not None:
+            budget, asked = str(own[0]), " ".join(["isocompute next", quote(str(logs[0])), *filter(None, own[1:])])
         say(f"to see whether another run is worth its cost before spending {budget}: {asked}")
     for path in written:
         say(f"wrote {path}")
-
-
-def _of_study(folder: Path) -> tuple[str, str] | None:
-    """The budget of the study that a folder is of and the command that asks about it; twice as much once planned."""
-    from isocompute_sdk.campaigns.overview import has_its_plan, study_of
-    from isocompute_sdk.reporting.wording import budget_option
-
-    study = study_of(folder)
-    if study is None or study.budget is None:
-        return None
-    budget, command = study.budget, f"isocompute next {quote(str(folder))}"
-    if not has_its_plan(folder):
-        return str(budget), command
-    more = budget.with_amount(2 * budget.amount).replace(spent=None)
-    return str(more), f"{command} {budget_option(more)}"

@@ -15,7 +15,7 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes
-from isocompute_sdk.cli.shared.options import with_option_groups
+from isocompute_sdk.cli.shared.options import YAML, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say, widest
 from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.records.grouping import Group
 
 WRITERS = {".parquet": "write_parquet", ".csv": "write_csv", ".jsonl": "write_ndjson"}
-YAML = (".yaml", ".yml")
 SPEED = "Speed"
 AFTER_A_FALL = {"collapse": "use only the data before it", "decay": "keep the best checkpoint"}
 """What to do about a run that fell."""

@@ -12,6 +12,7 @@ import typer
 
 from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_fits
+from isocompute_sdk.cli.shared.following import budget_of_study
 from isocompute_sdk.cli.shared.options import with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.reading_options import FittingOptions
@@ -19,7 +20,7 @@ from isocompute_sdk.cli.shared.typed import SHOWN, without
 from isocompute_sdk.phrases import short, two_digits
 
 if TYPE_CHECKING:
-    from isocompute_sdk.fitting.fits import Fits, FitsSet
+    from isocompute_sdk.fitting.fits import Fits
 
 
 @with_option_groups
@@ -52,13 +53,15 @@ def fit(
 
         isocompute fit runs.csv --method paper --points all
     """
+    from isocompute_sdk.fitting.fits import Fits
+
     found = fitting.fit(
         runs,
         max_rollouts_per_batch=max_rollouts_per_batch,
         rollouts_per_batch=rollouts_per_batch,
         draws=draws,
     )
-    every = _each(found)
+    every = {found.metric: found} if isinstance(found, Fits) else dict(found)
     first = next(iter(every.values()))
     if output is not None:
         first.save(output)
@@ -80,28 +83,6 @@ def _next(fits: Fits, output: Path | None, runs: Sequence[Path]) -> str | None:
     if fits.no_rise or len(fits.group_sizes) < 2 or fits.compute != "log10_rollouts" or fits.largest_compute is None:
         return None
     source = without(sys.argv[2:], (*SHOWN, "--draws", "--rollouts-per-batch")) if output is None else [str(output)]
-    budget = None if output is not None else _of_study(runs)
-    if budget is None:
-        budget = f"--budget {short(two_digits(2 * fits.largest_compute))}"
+    own = None if output is not None else budget_of_study(runs)
+    budget = f"--budget {short(two_digits(2 * fits.largest_compute))}" if own is None else own[1]
     return f"isocompute allocate {shlex.join(source)} {budget}".rstrip()
-
-
-def _of_study(runs: Sequence[Path]) -> str | None:
-    """The option for twice the budget of the study around these runs if that has its plan; "" where it asks its own.
-
-    None without a study that has a budget.
-    """
-    from isocompute_sdk.campaigns.overview import has_its_plan, study_of
-    from isocompute_sdk.reporting.wording import budget_option
-
-    study = study_of(runs[0]) if len(runs) == 1 and runs[0].is_dir() else None
-    if study is None or study.budget is None:
-        return None
-    more = study.budget.with_amount(2 * study.budget.amount).replace(spent=None)
-    return budget_option(more) if has_its_plan(runs[0]) else ""
-
-
-def _each(found: Fits | FitsSet) -> dict[str, Fits]:
-    from isocompute_sdk.fitting.fits import Fits
-
-    return {found.metric: found} if isinstance(found, Fits) else dict(found)

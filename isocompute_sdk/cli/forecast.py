@@ -104,7 +104,7 @@ def forecast(
     """
     from isocompute_sdk import api
     from isocompute_sdk.ingest.saved_checkpoints import find_checkpoints, of_run
-    from isocompute_sdk.reporting.wording import bounds_words, set_words
+    from isocompute_sdk.reporting.wording import fitted_words
 
     typed = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*x?\s*", to)
     if typed is None:
@@ -122,8 +122,7 @@ def forecast(
         own = saved if name is None else of_run(saved, name, [name] if checkpoints else runs.run_ids)
         mine = runs if name is None else runs.filter(run_id=name)
         behind = sweep or api.fit(mine, reading.metric, eval_set, bounds=bounds, rng=seed)
-        said = [*set_words(behind), *bounds_words(behind), *(f"--pool {name}" for name in pool or ())]
-        given = [] if reading.saved(logs) else said
+        given = [] if reading.saved(logs) else fitted_words(behind)
         plan_anew = [
             "isocompute allocate",
             *reading.sources(logs),

@@ -87,11 +87,12 @@ def launch(
     from isocompute_sdk.planning import change_plan, differences
     from isocompute_sdk.planning.inheritance import shown
     from isocompute_sdk.planning.plan import VERDICTS
+    from isocompute_sdk.planning.replan import USUAL_BACKEND
     from isocompute_sdk.reporting.wording import load_plan
 
     loaded = load_plan(plan)
-    given, backend = backend, backend or _backend_of(loaded)
-    asked = opt.assignments(change, "--change")
+    given, backend = backend, backend or loaded.backend or USUAL_BACKEND
+    asked, options = opt.assignments(change, "--change"), opt.assignments(option, "--option")
     chosen = change_plan(loaded, asked) if asked else loaded
     where: dict[str, Any] = {
         "model": _model(model, chosen, asked=not overrides and against is None),
@@ -102,7 +103,6 @@ def launch(
         "gpus": gpus,
         **({} if seed is None else {"seed": seed}),
     }
-    options = opt.assignments(option, "--option")
     run = api.run_spec(chosen, backend, **where, **options)
     if overrides or against is not None:
         # Standard output holds what is appended to a command.
@@ -226,13 +226,6 @@ def _before(saved: Plan, plan: Plan, gpus: int | None) -> Iterator[str]:
     if saved.gpus is None and gpus is None:
         hours = "" if saved.wall_hours is None else ", so its hours may differ"
         yield f"GPUs not given, {max(plan.hardware.gpu_counts)} assumed{hours}: set yours with --gpus NUMBER"
-
-
-def _backend_of(plan: Plan) -> str:
-    """The backend of the plan's runs, else the usual one."""
-    from isocompute_sdk.planning.replan import USUAL_BACKEND
-
-    return plan.backend or USUAL_BACKEND
 
 
 def _tracked(backend: str, options: Mapping[str, object]) -> list[str]:

@@ -18,7 +18,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import going_on, print_first_notes, what_next
 from isocompute_sdk.cli.shared.following import say_first, under_way
 from isocompute_sdk.cli.shared.new_runs import pooled, rewards, unknown_settings
-from isocompute_sdk.cli.shared.options import changed_options, with_option_groups
+from isocompute_sdk.cli.shared.options import YAML, changed_options, with_option_groups
 from isocompute_sdk.cli.shared.output import emit_json, say
 from isocompute_sdk.cli.shared.planning_options import BorrowedOptions, BudgetOptions
 from isocompute_sdk.cli.shared.reading_options import FittingOptions, holds_fits
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning import NextRun, NextRuns, PilotDesign, Plan, Planner
     from isocompute_sdk.specs import Budget, Study
 
-YAML = (".yaml", ".yml")
 PLAN = "next-plan.json"
 """What the runs to make first are launched from: plan.json is that of the whole budget."""
 NEXT_STUDY = "next.yaml"

@@ -98,7 +98,7 @@ def problems(
 
     if (source is None) == (from_ is None):
         raise SpecError("give either SOURCE or --from", "See isocompute problems --help.")
-    study = source is not None and Path(source).suffix in (".yaml", ".yml")
+    study = source is not None and Path(source).suffix in opt.YAML
     mode = "--from" if from_ else "--label" if label else "a study" if study else "a data set"
     typed = {"--config": config, "--file": file, "--limit": limit, "--template": template, "--set": set_}
     used = {"--from": ("--limit", "--template", "--set"), "--label": (), "a study": ()}.get(mode, tuple(typed)[:4])

@@ -580,8 +580,8 @@ FITS = Document(
     "fits",
     4,
     Fits,
-    remedy="To write them: isocompute fit RUNS --output FILE. "
-    "For another budget of a saved plan: isocompute report PLAN --budget C.",
+    remedy="To write them: <isocompute fit RUNS --output FILE | iso.fit(runs).save(path)>. "
+    "For another budget of a saved plan: <isocompute report PLAN --budget C | change_plan(plan, {'budget': C})>.",
 )
 
 

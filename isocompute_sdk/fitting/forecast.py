@@ -252,7 +252,12 @@ class Forecast(Saved):
         )
 
 
-FORECAST = Document("forecast", 1, Forecast, remedy="Forecast again: isocompute forecast LOGS --output FILE.")
+FORECAST = Document(
+    "forecast",
+    1,
+    Forecast,
+    remedy="Forecast again: <isocompute forecast LOGS --output FILE | iso.forecast(fits, run_id)>.",
+)
 
 
 def forecast_run(
@@ -278,7 +283,7 @@ def forecast_run(
     """
     level = check_level(level)
     if not 1.0 < to <= FURTHEST:
-        raise FitError(f"to = {to:g}; accepted: above 1, at most {FURTHEST:g}", "--to 4x (to=4)")
+        raise FitError(f"to = {to:g}; accepted: above 1, at most {FURTHEST:g}", "<--to 4x | to=4>")
     series = live.one
     after = int(np.count_nonzero(series.rollouts_T > 0))
     every = sum(int(np.count_nonzero(one.rollouts_T > 0)) for one in live.series)

@@ -68,7 +68,7 @@ def with_step_laws(fits: Fits, rollouts_per_batch: int | None) -> Fits:
         raise FitError(
             f"rollouts_per_batch = {rollouts_per_batch}: fewer than two configurations have it; "
             f"shared by two or more: {sorted(shared) or 'none'}",
-            "Choose one of these batches, or leave --rollouts-per-batch out (rollouts_per_batch=).",
+            "Choose one of these batches, or leave <--rollouts-per-batch | rollouts_per_batch=> out.",
         )
 
     def without(reason: str) -> Fits:

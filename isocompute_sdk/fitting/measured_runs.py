@@ -102,10 +102,10 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
-def still_runs(series: Sequence[RunSeries], sick: Collection[str]) -> list[str]:
+def still_runs(series: Sequence[RunSeries], fell: Collection[str]) -> list[str]:
     """Runs that do not rise where others of their B_p do: of their n, or of a smaller and of a larger one.
 
-    A fit would take what failed in them for an effect of n. Those that health names, in `sick`, are not among them.
+    A fit would take what failed in them for an effect of n. Those that fell are not among them.
     """
 
     def outrun(one: RunSeries, other: RunSeries) -> bool:
@@ -114,7 +114,7 @@ def still_runs(series: Sequence[RunSeries], sick: Collection[str]) -> list[str]:
         return len(value_T) > 0 and not no_rise([value_T]) and float(np.median(value_T)) > float(one.value_T.max())
 
     found: list[str] = []
-    for one in (one for one in series if one.run_id not in sick and no_rise([one.value_T])):
+    for one in (one for one in series if one.run_id not in fell and no_rise([one.value_T])):
         beside = [other for other in series if other.problems_per_batch == one.problems_per_batch]
         sides = {int(np.sign(other.group_size - one.group_size)) for other in beside if outrun(one, other)}
         found += [one.run_id] if 0 in sides or {-1, 1} <= sides else []

@@ -166,12 +166,12 @@ def _picked(runs: RunSet, run_id: str | None) -> str:
             return names[0]
         raise RecordError(
             f"{len(names)} runs: {listed}; accepted: one of them",
-            f"Name it with --run (run_id={names[0]!r}).",
+            f"Name it with <--run NAME | run_id={names[0]!r}>.",
             options=(f"--run {quote(names[0])}",),
         )
     if run_id not in names:
         raise RecordError(
             f"run_id: received {run_id!r}; accepted: {listed}",
-            f"{did_you_mean(run_id, names)}Use one of them: --run NAME (run_id=).",
+            f"{did_you_mean(run_id, names)}Use one of them: <--run NAME | run_id=>.",
         )
     return run_id

@@ -34,14 +34,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Public names on first use: a backend that knows its log format needs no doctor.
-
-    `FORMATS`: accepted values of `format=`, those of installed plug-ins included.
-    """
-    if name == "FORMATS":
-        from isocompute_sdk.ingest.paths import accepted_formats
-
-        return accepted_formats()
+    """Public names on first use: a backend that knows its log format needs no doctor."""
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)

@@ -402,7 +402,7 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         # Each run on its own: what the others lack is no reason not to look at this one.
         options, certain = mapping.reading(name), replace(run, config=None)
         frame, notes = rows_of(certain, resolve(certain, options.given(name)), options)
-        told = resolve(run, given_to(run, mapping.shared())).notes(name, run)
+        told = resolve(run, given_to(run, mapping.shared())).notes(name)
         notes += [note for note in told if note.code == "sources-disagree"]
         finding = _measured(name, source, RunSet(frame, notes), attempts, asked_for)
         shown = finding.group_size + n_mark, finding.problems_per_batch + bp_mark

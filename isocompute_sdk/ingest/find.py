@@ -426,7 +426,7 @@ def _launches(parts: Sequence[Path]) -> Iterator[tuple[tuple[Path, ...], str]]:
 
     One that was started anew with other arguments is another run.
     """
-    files = [file for part in parts for file in (event_files(part) if part.is_dir() else (part,))]
+    files = [file for part in parts for file in event_files(part)]
     starts = _starts(files) if len(files) > 1 else []
     if not any(one.arguments for one in starts):
         yield tuple(parts), ""

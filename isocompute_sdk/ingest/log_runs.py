@@ -132,7 +132,7 @@ def rows_of(
     if not options.without_sizes:
         _refuse_open(run, found, batch)
     frame, told = tabulate(run.log, found.reading(options, run.log))
-    return frame, [*found.notes(run.log.name, run), *told]
+    return frame, [*found.notes(run.log.name), *told]
 
 
 class Question(Spec):
@@ -187,7 +187,7 @@ class Resolved:
         metrics = {**{tag: tag for tag in own}, **options.rename}
         return Reading(size, problems, unit, metrics, options.ignore, context, steps, options.metric, options.eval_set)
 
-    def notes(self, name: str, run: LoadedRun) -> list[Note]:
+    def notes(self, name: str) -> list[Note]:
         """Sources that disagree, and sizes that nothing says."""
         unknown = [name for name in N_AND_BP if name not in self.values]
         unknown += ["updates_per_batch"] * ("updates_per_batch" in self.unknown)

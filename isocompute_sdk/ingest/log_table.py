@@ -194,7 +194,7 @@ def _check_tokens(
             f"{log.source}: run {log.name!r}: n x B_p = {rate:,.0f} rollouts per update contradict {tag}: "
             f"{tokens / rollouts:,.0f} tokens for each, with responses of {length:,.0f} tokens; accepted: at most "
             f"{rate * tokens / rollouts / length:,.0f} rollouts per update",
-            "Give the completions of an update over all GPUs: --set rollouts_per_batch=... (rollouts_per_batch=)",
+            "Give the completions of an update over all GPUs: <--set rollouts_per_batch=... | rollouts_per_batch=>",
         )
 
 
@@ -212,7 +212,8 @@ def _unit(log: RunLog, reading: Reading) -> StepUnit:
         raise RecordError(
             f"{log.source}: run {log.name!r}: {received} what its {log.step_name!r} counts; accepted: "
             f"{', '.join(STEP_UNITS)}",
-            "Write step_unit into the mapping that `isocompute doctor PATH --output map.yaml` makes (step_unit=).",
+            "<Write step_unit into the mapping that `isocompute doctor PATH --output map.yaml` makes | "
+            "Pass step_unit=>.",
         )
     return unit
 
@@ -233,7 +234,7 @@ def _meanings(log: RunLog, reading: Reading) -> dict[str, Meaning]:
     if not found:
         raise RecordError(
             f"{log.source}: run {log.name!r} logs no known tag; it has: {', '.join(log.tags[:20]) or 'no tags'}",
-            "Say which tag is the evaluation: --metric TAG (metric='TAG').",
+            "Say which tag is the evaluation: <--metric TAG | metric='TAG'>.",
         )
     return found
 

@@ -319,11 +319,7 @@ class Collection:
         """The tables that are read: none beside logs, which a note says."""
         idle = set[Path]() if sources or self.format != "auto" else untrained_folders(listing.files)
         if idle and not tables_among(file for file in listing.files if file.parent not in idle):
-            from isocompute_sdk.run_folders.store import unmeasured
-
-            folder = min(idle)
-            why, advice = unmeasured(folder)
-            raise RecordError(f"{folder}: the run of a launch script {why}", advice)
+            raise _untrained(min(idle))
         files = [] if sources else [one for one in find_files(listing, self.format) if one.parent not in idle]
         if self.format != "auto":
             return files
@@ -339,13 +335,10 @@ class Collection:
         """All that may be tables, beside logs too: of a folder the files with the ending of one, and what was named."""
         from isocompute_sdk.ingest.find import free_tables
         from isocompute_sdk.ingest.stores.wandb_run import folders_without_history
-        from isocompute_sdk.run_folders.store import unmeasured
 
         inside = {source.folder for source in sources}
         idle = untrained_folders(listing.files) - inside
-        for folder in idle:
-            why, advice = unmeasured(folder)
-            self.errors[str(folder)] = RecordError(f"{folder}: the run of a launch script {why}", advice)
+        self.errors |= {str(folder): _untrained(folder) for folder in idle}
         for folder in folders_without_history(listing.files):
             why = f"{folder}: the history of this W&B run, run-*.wandb, is missing"
             self.errors[str(folder)] = NothingMeasured(why, "Copy it too, or leave the folder out.")
@@ -568,6 +561,14 @@ def _not_read(listing: Listing, through: str, what: str, files: Sequence[Path]) 
     )
     severity = "warning" if any(map(is_sealed, files)) else "info"
     return Note("files-not-read", severity, message, {"files": [str(file) for file in files[:20]]})
+
+
+def _untrained(folder: Path) -> RecordError:
+    """The error about the folder of a launch script whose run has measured nothing."""
+    from isocompute_sdk.run_folders.store import unmeasured
+
+    why, advice = unmeasured(folder)
+    return RecordError(f"{folder}: the run of a launch script {why}", advice)
 
 
 def _load(path: Path, format: str) -> _Loaded:

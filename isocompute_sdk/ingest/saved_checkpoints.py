@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -71,11 +71,6 @@ def of_run(checkpoints: Sequence[SavedCheckpoint], run_id: str, run_ids: Sequenc
     if len(run_ids) == 1:
         return tuple(checkpoints)
     return tuple(one for one in checkpoints if run_id in one.path.parts or run_id in str(one.path.parent))
-
-
-def by_step(checkpoints: Sequence[SavedCheckpoint]) -> Mapping[int, SavedCheckpoint]:
-    """The checkpoint of every step; of two forms of one step the one that loads."""
-    return {one.step: one for one in checkpoints}
 
 
 def _checkpoint_of(file: Path, root: Path) -> tuple[Path | None, int | None]:

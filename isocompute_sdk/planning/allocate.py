@@ -336,7 +336,7 @@ def resolve(basis: Basis, request: Request, pricing: Pricing | None = None) -> R
             limit = f"{wanted}, twice the warm-up of {warmup} steps"
         raise PlanError(
             f"update_steps = {fixed.update_steps} is below {limit}",
-            f"Add --min-update-steps {fixed.update_steps} (min_update_steps={fixed.update_steps}) to plan it anyway.",
+            f"Add <--min-update-steps {fixed.update_steps} | min_update_steps={fixed.update_steps}> to plan it anyway.",
         )
     n_problems = request.n_problems or (fits.n_problems if fits.method in FITTED else None)
     limits = Limits(
@@ -366,7 +366,7 @@ def _law(fits: Fits, fixed: Fixed) -> str:
     if in_steps in laws:
         raise PlanError(
             f"these fits hold only laws in steps, fitted at rollouts_per_batch = {fits.rollouts_per_batch}",
-            f"Add --rollouts-per-batch {fits.rollouts_per_batch} (rollouts_per_batch={fits.rollouts_per_batch}), or "
+            f"Add <--rollouts-per-batch {fits.rollouts_per_batch} | rollouts_per_batch={fits.rollouts_per_batch}>, or "
             "use fits with a law in compute.",
         )
     raise PlanError(

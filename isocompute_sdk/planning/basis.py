@@ -53,8 +53,8 @@ class Basis:
             raise PlanError(
                 f"{self.fits.source} is the law of {self.fits.model}, and the plan is for {model}; "
                 "published plateaus differ up to 32-fold between models",
-                "Fit your own pilot, use --prior (fits=published_prior), or accept the risk: "
-                "--allow-other-model (allow_other_model=True).",
+                "Fit your own pilot, use <--prior | fits=published_prior>, or accept the risk: "
+                "<--allow-other-model | allow_other_model=True>.",
             )
 
     @classmethod

@@ -164,7 +164,7 @@ def _with_steps(plan: Plan, given: Mapping[str, Any], n: int, problems: int, pri
         raise PlanError(
             f"{counted(steps, 'step')} of {n} x {problems} = {batch:,} rollouts cost {amount_text(cost, budget.unit)}"
             f"{late}; the budget leaves {amount_text(budget.available, budget.unit)}",
-            "Change update_steps or the batch, or give more: --change budget='...' (budget='...').",
+            "Change update_steps or the batch, or give more: <--change budget='...' | budget='...'>.",
             cost + budget.committed,
         )
     return Candidate(n, problems, steps, limit)
@@ -210,7 +210,8 @@ def pricing_of(plan: Plan, budget: Budget, every_steps: int | None) -> Pricing:
     if plan.throughput is None and (budget.unit != "rollouts" or budget.deadline_hours is not None):
         raise PlanError(
             f"budget = {budget.amount:g} {budget.unit}: this plan has no throughput; accepted: a number of rollouts",
-            "Plan again: isocompute allocate RUNS --budget ... --throughput FILE (from isocompute run STUDY --probe).",
+            "Plan again: <isocompute allocate RUNS --budget ... --throughput FILE (from isocompute run STUDY --probe) "
+            "| Planner(fits, throughput=...).allocate(budget)>.",
         )
     unit = "wall_hours" if "wall_hours" in plan.breakdown["training"] else "rollouts"
     share = max(EVALUATION_SHARE, plan.breakdown["evaluation"][unit] / plan.breakdown["training"][unit])

@@ -197,7 +197,9 @@ COMPARISON = Document("against", 1, PlanComparison, derived=("verdict", "unit"))
 def parse_configuration(given: Configuration, equal: Equal | None = None) -> tuple[int, int, int | None]:
     """(n, B_p, M or None); B_p is 0 if it is left out, which only an equal batch allows."""
     if equal is not None and cast("Any", equal) not in EQUALS:
-        raise PlanError(f"equal = {equal!r}; accepted: {', '.join(EQUALS)}", "Use one of these with --equal (equal=).")
+        raise PlanError(
+            f"equal = {equal!r}; accepted: {', '.join(EQUALS)}", "Use one of these with <--equal | equal=>."
+        )
     if isinstance(given, Allocation):
         given = (given.group_size, given.problems_per_batch, given.update_steps)
     if isinstance(given, str):
@@ -232,7 +234,7 @@ def parse_configuration(given: Configuration, equal: Equal | None = None) -> tup
     if equal is not None and "update_steps" in found:
         raise PlanError(
             f"configuration {dict(given)!r} with equal = {equal!r}: both fix M; accepted: one of them",
-            "Leave m out, or leave --equal out (equal=).",
+            "Leave m out, or leave <--equal | equal=> out.",
         )
     return found["group_size"], found.get("problems_per_batch", 0), found.get("update_steps")
 

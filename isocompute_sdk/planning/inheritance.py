@@ -183,7 +183,7 @@ class Inheritance:
             raise PlanError(
                 f"these runs are asynchronous (off_policy: {', '.join(older)}): rollouts may be more than {STALEST:g} "
                 "update old. Their curves do not hold for the script of a plan, which samples after every update",
-                f"{remedy}--allow-off-policy (allow_off_policy=True).",
+                f"{remedy}<--allow-off-policy | allow_off_policy=True>.",
             )
 
 

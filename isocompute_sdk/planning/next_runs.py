@@ -163,7 +163,7 @@ NEXT_RUNS = Document(
     1,
     NextRuns,
     derived=("cost", "share", "regret_after"),
-    remedy="Ask again: isocompute next RUNS --budget C.",
+    remedy="Ask again: <isocompute next RUNS --budget C | planner.next_runs(budget)>.",
 )
 
 

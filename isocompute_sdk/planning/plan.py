@@ -13,7 +13,7 @@ from pydantic import PlainSerializer
 
 from isocompute_sdk import notebook, upward
 from isocompute_sdk.documents import Converted, Document, Saved
-from isocompute_sdk.errors import FieldError, PlanError
+from isocompute_sdk.errors import FieldError, PlanError, python_form
 from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.surface.passport import Passport
@@ -212,17 +212,24 @@ class Plan(Sized, Saved):
         if speed.measured is not None and (speed.gpus is None or speed.measured.gpus_assumed):
             same = "as many GPUs as the runs had"
             what = same if speed.gpus is None else f"the runs had {counted(speed.gpus, 'GPU')} too"
-            found.append((what, "--set gpus=NUMBER (set=) or a column gpus"))
+            found.append((what, "<--set gpus=NUMBER | set={'gpus': NUMBER}> or a column gpus"))
         if speed.measured is not None and speed.measured.gpus_chosen and "gpus" not in self.hardware.model_fields_set:
-            found.append(("the number of GPUs that most of the runs had", "--gpus (hardware=)"))
+            found.append(("the number of GPUs that most of the runs had", "<--gpus | hardware=>"))
         others = [str(gpus) for gpus in self.hardware.gpu_counts if gpus != speed.gpus]
         if speed.gpus is not None and speed.gpu_exponent is None and len(self.hardware.gpu_counts) > 1:
             why = f"{counted(speed.gpus, 'GPU')}, since the speed on {' or '.join(others)} is unknown"
-            found.append((why, "--gpu-exponent (gpu_exponent=)"))
+            found.append((why, "<--gpu-exponent | gpu_exponent=>"))
         if speed.measured is not None and speed.measured.kind_assumed:
-            found.append(("GPUs as fast as those of the runs", "--rollouts-per-second"))
+            found.append(
+                ("GPUs as fast as those of the runs", "<--rollouts-per-second | Throughput(rollouts_per_second=...)>")
+            )
         if speed.is_stated_without("step_overhead_seconds"):
-            found.append(("seconds in proportion to rollouts", "--step-overhead-seconds"))
+            found.append(
+                (
+                    "seconds in proportion to rollouts",
+                    "<--step-overhead-seconds | Throughput(step_overhead_seconds=...)>",
+                )
+            )
         return tuple(found)
 
     @property
@@ -314,7 +321,7 @@ class Plan(Sized, Saved):
 
     def summary(self) -> str:
         """Verdict, plan, cost, reward and what else was close; then notes by severity, details and pilot."""
-        lines = [f"{label:<24} {text}" for label, text in answer(self)]
+        lines = [f"{label:<24} {python_form(text)}" for label, text in answer(self)]
         lines += [note.line for note in by_severity(self.notes)]
         lines += [f"{label:<24} {text}" for label, text in details(self)]
         return "\n".join(lines)
@@ -329,7 +336,8 @@ class Plan(Sized, Saved):
         )
 
     def _repr_html_(self) -> str:
-        return notebook.pairs(answer(self)) + notebook.notes(self.notes) + notebook.pairs(details(self))
+        shown = [(label, python_form(text)) for label, text in answer(self)]
+        return notebook.pairs(shown) + notebook.notes(self.notes) + notebook.pairs(details(self))
 
     def to_dict(self, *, with_fits: bool = True) -> dict[str, Any]:
         """JSON form; `with_fits=False` leaves out the fits, which plots and `change_plan` need."""
@@ -341,8 +349,8 @@ DOCUMENT = Document(
     SCHEMA_VERSION,
     Plan,
     derived=("rollouts_per_batch", "rollouts", "learning_rate", "epochs", "gpus", "wall_hours", "gpu_hours", "usd"),
-    remedy="To write one: isocompute allocate RUNS --budget 3M --output FILE. "
-    "To change one: isocompute launch PLAN --change NAME=VALUE.",
+    remedy="To write one: <isocompute allocate RUNS --budget 3M --output FILE | plan.save(path)>. "
+    "To change one: <isocompute launch PLAN --change NAME=VALUE | change_plan(plan, {'name': value})>.",
 )
 
 
@@ -412,7 +420,7 @@ def answer(plan: Plan) -> list[tuple[str, str]]:
     if plan.fits is not None and plan.fits.no_rise:
         return decided
     n, problems, steps = plan.group_size, plan.problems_per_batch, plan.update_steps
-    values, yours = assumed_values(plan), f"--recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on} (recipe=)"
+    values, yours = assumed_values(plan), f"<--recipe-value NAME=VALUE, or --recipe {plan.recipe.based_on} | recipe=>"
     cap = [LIMITS[name] for name in plan.binding if name in CAPS]
     if plan.unlimited is not None:
         cap = [one for one in cap if one not in (LIMITS["max_rollouts_per_batch"], LIMITS["throughput"])]
@@ -503,9 +511,11 @@ def learning_rate(plan: Plan) -> str:
     sources = {row.name: row.source for row in plan.settings}
     whence = sources.get("learning_rate", "assumed")
     if whence == "assumed":
-        python = "recipe=Recipe(learning_rate_anchor=RATE, learning_rate_rule='constant')"
-        remedy = f"give that of your runs (--recipe-value learning_rate=RATE ({python}))"
-        return f"unknown, {plan.learning_rate:.3g} assumed: {remedy}"
+        given = (
+            "<--recipe-value learning_rate=RATE | recipe=Recipe(learning_rate_anchor=RATE, "
+            "learning_rate_rule='constant')>"
+        )
+        return f"unknown, {plan.learning_rate:.3g} assumed: give that of your runs ({given})"
     origin = {"runs": "from the runs", "given": "given", "preset": plan.recipe.name}[whence]
     rule = f"{plan.recipe.learning_rate_rule} rule"
     how = f"{origin}; {rule} assumed" if sources.get("learning_rate_rule") == "assumed" else f"{rule}, {origin}"
@@ -566,7 +576,7 @@ def problem_sets(plan: Plan) -> str:
     sets = next((row.runs for row in plan.settings if row.name == "n_problems"), ())
     if plan.n_problems is None or len(sets) < 2:
         return ""
-    return f"{plan.n_problems:,} training problems; the runs had {shown(sets)}: --n-problems D (n_problems=)"
+    return f"{plan.n_problems:,} training problems; the runs had {shown(sets)}: <--n-problems D | n_problems=>"
 
 
 def _cost(plan: Plan) -> str:
@@ -578,7 +588,7 @@ def _cost(plan: Plan) -> str:
     share = 1 - plan.unused_share
     if plan.stopping is not None:
         rest = f"the rest{' within the deadline' if late else ''} adds {small(plan.stopping.gain)}"
-        return f"{text} ({share:.0%}); {rest} (to spend it: --spend all (spend=))"
+        return f"{text} ({share:.0%}); {rest} (to spend it: <--spend all | spend='all'>)"
     return f"{text}, {share:.1%} of the budget{late}"
 
 
@@ -604,7 +614,7 @@ def _total(plan: Plan) -> list[tuple[str, str]]:
     evaluations = amount_text(of[unit], unit)
     text = ", ".join(together + [amount_text(plan.costs[unit], unit) for unit in units])
     if plan.asked_evaluation is None:
-        evaluations += f"; assumed: {evaluated(plan.evaluation)}: --evaluation (evaluation=)"
+        evaluations += f"; assumed: {evaluated(plan.evaluation)}: <--evaluation | evaluation=>"
     time = "hours and dollars" if "usd" in units else "hours"
     counts = "rollouts and tokens" if "tokens" in units else "rollouts"
     return [("in total", f"{text}; {time} include evaluations ({evaluations}), {counts} do not")]

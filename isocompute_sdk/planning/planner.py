@@ -169,7 +169,7 @@ class Planner(Basis):
         """
         if budget is None:
             if plan is None:
-                raise PlanError("no budget, and no plan to take it from", "Add --budget (budget=).")
+                raise PlanError("no budget, and no plan to take it from", "Add <--budget | budget=>.")
             budget = plan.budget
         plans = PlansByBudget.of(self, budget, level, options)
         if plan is None and reference is None:
@@ -219,11 +219,11 @@ class Planner(Basis):
             ).in_shell(f"Leave {flags} out.")
         seen = self.fits.largest_compute
         if budget is None and (self.fits.method not in FITTED or seen is None):
-            raise PlanError("no budget, and no runs to take it from", "Add --budget (budget=).")
+            raise PlanError("no budget, and no runs to take it from", "Add <--budget | budget=>.")
         if self.fits.method == "paper":
             raise PlanError(
                 "fits of method 'paper' cannot judge further runs",
-                "Fit with --method surface (method='surface').",
+                "Fit with <--method surface | method='surface'>.",
             )
         amount = Budget.parse(budget if budget is not None else NEAR * (seen or 1.0))
         search = Search(whole_number("slots", slots), most, ended, going or {}, rng)

@@ -338,7 +338,7 @@ class Pricing:
         if self.throughput is None or self.throughput.tokens_per_rollout is None:
             raise PlanError(
                 "these fits count compute in tokens, and the tokens per rollout are unknown",
-                "Add --tokens-per-rollout (tokens_per_rollout=), or fit on rollouts.",
+                "Add <--tokens-per-rollout | tokens_per_rollout=>, or fit on rollouts.",
             )
         return float(self.throughput.tokens(rollouts))
 
@@ -385,7 +385,7 @@ class Pricing:
     def _throughput(self) -> Throughput:
         if self.throughput is None:
             raise PlanError(
-                "costs in other units than rollouts need a throughput", "Add --throughput FILE (throughput=)."
+                "costs in other units than rollouts need a throughput", "Add <--throughput FILE | throughput=>."
             )
         return self.throughput
 

@@ -21,7 +21,7 @@ from isocompute_sdk.fitting.surface.posterior import DEFAULT_DRAWS
 from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR
 from isocompute_sdk.fitting.surface.surface import UNIT_SHAPES, Surface, logistic
 from isocompute_sdk.health.live_run import in_sweep, live_run
-from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint, by_step
+from isocompute_sdk.ingest.saved_checkpoints import SavedCheckpoint
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import chance_text, counted, multiple
 from isocompute_sdk.planning.allocate import Request
@@ -218,7 +218,13 @@ class Replan(Saved):
         return f", which does not load as a Hugging Face model: convert it with {tool}"
 
 
-REPLAN = Document("replan", 1, Replan, derived=("sunk",), remedy="Ask again: isocompute forecast LOGS --remaining 2M.")
+REPLAN = Document(
+    "replan",
+    1,
+    Replan,
+    derived=("sunk",),
+    remedy="Ask again: <isocompute forecast LOGS --remaining 2M | planner.replan(runs, remaining)>.",
+)
 
 
 EASY_FROM, HARD_UP_TO = 0.2, 0.0625
@@ -256,7 +262,7 @@ def replan(
     if series.group_size < 2:
         raise PlanError(
             f"run {series.run_id!r} has n = 1; accepted: 2 or more",
-            "Forecast it without --remaining (remaining=): a single rollout has no group to be compared with.",
+            "Forecast it without <--remaining | remaining=>: a single rollout has no group to be compared with.",
         )
     problems = series.problems_per_batch or basis.recipe.min_problems_per_batch
     batch, budget = series.group_size * problems, Budget.parse(remaining)
@@ -264,7 +270,7 @@ def replan(
     if steps < 1:
         raise PlanError(
             f"remaining = {budget}: less than one update of {batch:,} rollouts",
-            "Give --remaining more (remaining=), or stop and keep the best checkpoint.",
+            "Give <--remaining | remaining=> more, or stop and keep the best checkpoint.",
         )
     left, reached = float(steps * batch), float(series.rollouts_T[-1])
     factor = (reached + left) / reached
@@ -281,7 +287,8 @@ def replan(
     followed = [one for one in options if one is not new_run or is_approved]
     keep, follow = forecast.card.keep, _followed(forecast, followed, fits.tolerances.equal)
     on_disk = keep.path is not None
-    folder = by_step(checkpoints).get(int(keep.step)) if on_disk and keep.step is not None else None
+    # Of two forms of one step the one that loads comes last.
+    folder = next((one for one in reversed(checkpoints) if on_disk and one.step == keep.step), None)
     sampled = next((info.rollouts_spent for info in runs.runs() if info.run_id == series.run_id), None)
     return Replan(
         run_id=series.run_id,

@@ -82,7 +82,7 @@ def split(source: Fits | Plan) -> tuple[Fits, Plan | None]:
     if source.fits is None:
         raise FitError(
             "this plan was saved without its fits, so there is nothing to draw",
-            "Plan again (`isocompute allocate`) and draw that plan.",
+            "Plan again (<isocompute allocate | planner.allocate>) and draw that plan.",
         )
     return source.fits, source
 

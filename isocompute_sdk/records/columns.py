@@ -484,7 +484,7 @@ def refuse_clock(steps: float | None, column: str) -> None:
     if steps is not None and steps >= CLOCK:
         raise RecordError(
             f"column {column!r} holds clock times, up to {steps:.6g}; accepted: update steps, below {CLOCK:g}",
-            f"Add a column of update steps, and --ignore {quote(column)} (ignore=[{column!r}]).",
+            f"Add a column of update steps, and <--ignore {quote(column)} | ignore=[{column!r}]>.",
         )
 
 

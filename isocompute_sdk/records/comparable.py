@@ -68,13 +68,12 @@ def refuse_mixed_contexts(series: Sequence[RunSeries], pool: Sequence[str]) -> N
     where = [f"--where {quote(f'{f}={value}')}" for f, value in zip(differing, most, strict=True) if value is not None]
     part = f"isocompute doctor RUNS {' '.join(where)} --output part.parquet"
     rule = " Learning rates that follow one rule over three batch sizes or more are pooled by themselves."
+    more = rule * (differing == ("learning_rate",))
     raise FitError(
         unsaid if alike else apart,
-        f"Fit them separately (runs.filter({differing[0]}=...)), or {say}: pool={pooled!r}."
-        + (rule if differing == ("learning_rate",) else ""),
+        f"Fit them separately (runs.filter({differing[0]}=...)), or {say}: pool={pooled!r}.{more}",
     ).in_shell(
-        f"Fit them separately ({part}), or {say}: "
-        f"{' '.join(f'--pool {name}' for name in pooled)}." + (rule if differing == ("learning_rate",) else ""),
+        f"Fit them separately ({part}), or {say}: {' '.join(f'--pool {name}' for name in pooled)}.{more}",
         [f"--pool {UNSTATED}"] if alike else [],
     )
 

@@ -161,7 +161,7 @@ def choose_measure(
             options += (f"--eval-set {quote(likely[1])}",)
         raise RecordError(
             f"no {metric or 'metric'} on {eval_set or 'any evaluation set'} in these runs; they have: {have}",
-            "Choose one of them with --metric (metric=) and --eval-set (eval_set=).",
+            "Choose one of them with <--metric | metric=> and <--eval-set | eval_set=>.",
             options=options,
         )
     name, where = choose(fitting) if metric is None else min(fitting, key=lambda one: _place(one, fitting))

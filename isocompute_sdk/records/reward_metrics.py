@@ -164,7 +164,7 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
         raise RecordError(
             f"no reward was measured: these runs have {', '.join(have)}, which are diagnostics, settings or parts of a "
             "reward; accepted: an evaluation, or the training reward",
-            "If one of them is the reward, name it with --metric (metric=).",
+            "If one of them is the reward, name it with <--metric | metric=>.",
             options=(f"--metric {quote(have[0])}",) if len(have) == 1 else (),
         )
     if asked:
@@ -487,7 +487,7 @@ def _metric_columns(
         if not metric:
             raise RecordError(
                 f"column {bare!r} does not say which metric it holds",
-                f"""Add its name, e.g. --metric avg@4 (metric="avg@4"), or rename {bare!r} to the metric's name.""",
+                f"""Add its name, e.g. <--metric avg@4 | metric="avg@4">, or rename {bare!r} to the metric's name.""",
             )
         if metric in wide:
             message = f"columns {bare!r} and {metric!r} both hold the metric {metric!r}"

@@ -22,6 +22,7 @@ from isocompute_sdk.campaigns.overview import Overview, edited, outcome_of, over
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
+from isocompute_sdk.phrases import parted
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
@@ -31,14 +32,13 @@ from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
 from isocompute_sdk.records.runset import check_runs
 from isocompute_sdk.reporting.wording import (
-    bounds_words,
     budget_option,
+    fitted_words,
     going_on,
     limit_options,
     load_plan,
     named_from_here,
     runs_behind,
-    set_words,
     speed_options,
 )
 from isocompute_sdk.run_folders import store
@@ -196,9 +196,7 @@ class Material:
     @property
     def advice(self) -> str:
         """What to do about the problem, with these runs in its command."""
-        words, names = self.asked.words, ("--rename", "--set", "--ignore")
-        pairs = zip(("", *words), words, strict=False)
-        meant = [word for before, word in pairs if word.partition("=")[0] in names or before in names]
+        _, meant = parted(self.asked.words, ("--rename", "--set", "--ignore"))
         return self.remedy.replace("isocompute doctor RUNS", " ".join(["isocompute doctor", self.typed, *meant]))
 
     @property
@@ -215,8 +213,7 @@ class Material:
         known = self.audit if self.fits is None else self.fits
         words = [f"isocompute {command}", source or self.behind]
         if known is not None and (self.fits is None or self.fits.method in FITTED):
-            words += [f"--metric {quote(known.metric)}", *bounds_words(known), *set_words(known)]
-            words += [] if self.fits is None else [f"--pool {name}" for name in self.fits.options.get("pool", ())]
+            words += [f"--metric {quote(known.metric)}", *fitted_words(known)]
         words += [] if self.plan is None else [*speed_options(self.plan), *limit_options(self.plan)]
         return " ".join(word for word in [*words, *options] if word)
 
@@ -257,13 +254,9 @@ class Material:
         Of the options that were typed it has those that say what is read.
         """
         assert self.plan is not None, "asked of plans"
-        words, kept = list[str](), False
-        for word in self.asked.words:
-            kept = word.partition("=")[0] in ABOUT_RUNS if word.startswith("--") else kept
-            words += [word] * kept
+        _, words = parted(self.asked.words, ABOUT_RUNS)
         if self.runs is None and self.fits is not None:
-            words = [f"--metric {quote(self.fits.metric)}", *bounds_words(self.fits), *set_words(self.fits)]
-            words += [f"--pool {name}" for name in self.fits.options.get("pool", ())]
+            words = [f"--metric {quote(self.fits.metric)}", *fitted_words(self.fits)]
         source = self.behind if self.runs is None else self.typed
         return going_on(self.plan).replace("RUNS", " ".join(word for word in (source, *words) if word))
 
@@ -427,7 +420,7 @@ def _usual_budget(fits: Fits) -> Budget:
         PlanError: fits without runs, whose compute says nothing of a budget.
     """
     if fits.largest_compute is None or fits.method not in FITTED or fits.compute != "log10_rollouts":
-        raise PlanError("no budget was given", "Add --budget 3M (budget='3M').")
+        raise PlanError("no budget was given", "Add <--budget 3M | budget='3M'>.")
     return Budget(rollouts=float(f"{REACH * fits.largest_compute:.2g}"))
 
 

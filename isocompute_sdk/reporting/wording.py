@@ -64,6 +64,12 @@ def bounds_words(measured: Fits | Audit | None) -> list[str]:
     return ["--bounds {:.10g} {:.10g}".format(*measured.bounds)]
 
 
+def fitted_words(measured: Fits | Audit) -> list[str]:
+    """`--bounds`, `--eval-set` and `--pool` of what was fitted, as it was asked for."""
+    pool = measured.options.get("pool", ()) if isinstance(measured, Fits) else ()
+    return [*bounds_words(measured), *set_words(measured), *(f"--pool {name}" for name in pool)]
+
+
 def set_words(measured: Fits | Audit) -> list[str]:
     """`--eval-set` of what was fitted, where one was chosen."""
     return [] if measured.eval_set is None else [f"--eval-set {quote(measured.eval_set)}"]

@@ -160,7 +160,7 @@ class Throughput(Spec):
         if self.rollouts_per_second is None:
             raise SpecError(
                 "rollouts_per_second is not known; hours and money need it",
-                "Add --rollouts-per-second (rollouts_per_second=), or a budget in rollouts or tokens.",
+                "Add <--rollouts-per-second | rollouts_per_second=>, or a budget in rollouts or tokens.",
             )
         return self.rollouts_per_second
 
@@ -193,7 +193,7 @@ class Throughput(Spec):
             raise SpecError(
                 f"gpu_exponent is not known: speed is known only for gpus = {self.gpus}, not for {gpus}",
                 f"Plan for {self.gpus} GPUs (gpus={self.gpus}), say how many were timed if not {self.gpus}, "
-                "or add --gpu-exponent (gpu_exponent=): 1 for ideal scaling, or as measured at two numbers.",
+                "or add <--gpu-exponent | gpu_exponent=>: 1 for ideal scaling, or as measured at two numbers.",
             ).in_shell(
                 f"Plan for {self.gpus} GPUs (--gpus {self.gpus}), say how many were timed if not {self.gpus}, or add "
                 "--gpu-exponent: 1 for ideal scaling, or as measured at two numbers.",
@@ -249,7 +249,7 @@ class Throughput(Spec):
             SpecError: `gpus` is None.
         """
         if self.gpus is None:
-            raise SpecError("gpus is not known; GPU-hours and money need it", "Add --gpus (gpus=).")
+            raise SpecError("gpus is not known; GPU-hours and money need it", "Add <--gpus | gpus=>.")
         return self.gpus * self.wall_hours(rollouts_per_batch, update_steps)
 
     def usd(self, rollouts_per_batch: float, update_steps: float) -> float:
@@ -269,7 +269,7 @@ class Throughput(Spec):
         if self.usd_per_gpu_hour is None:
             raise SpecError(
                 "usd_per_gpu_hour is not known; a cost in usd needs the price of a GPU-hour",
-                "Add --usd-per-gpu-hour (usd_per_gpu_hour=), or a budget in gpu_hours or rollouts.",
+                "Add <--usd-per-gpu-hour | usd_per_gpu_hour=>, or a budget in gpu_hours or rollouts.",
             )
         return self.usd_per_gpu_hour
 
@@ -282,7 +282,7 @@ class Throughput(Spec):
         if self.tokens_per_rollout is None:
             raise SpecError(
                 "tokens_per_rollout is not known; a cost in tokens needs the mean length of a rollout",
-                "Add --tokens-per-rollout (tokens_per_rollout=), or a budget in rollouts.",
+                "Add <--tokens-per-rollout | tokens_per_rollout=>, or a budget in rollouts.",
             )
         return self.tokens_per_rollout * rollouts * self.mean_length(rollouts)
 

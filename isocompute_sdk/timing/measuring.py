@@ -376,7 +376,8 @@ def _seconds_model(
     if fitted["slope"][0] * batches[-1] <= ROUNDING * predicted_G.max():
         raise FitError(
             f"seconds per step do not grow with the batch (B = {', '.join(f'{b:.0f}' for b in batches)})",
-            "Measure larger batches, where the hardware is busy, or give --rollouts-per-second (rollouts_per_second=).",
+            "Measure larger batches, where the hardware is busy, or give "
+            "<--rollouts-per-second | rollouts_per_second=>.",
         )
     times = LARGEST_T if freedom < 1 else float(stdtrit(freedom, (1 + LEVEL) / 2))
     found = {name: (v, max(v - times * e, 0.0), v + times * e) for name, (v, e) in fitted.items()}
@@ -577,7 +578,7 @@ def _steps(runs: RunSet, seconds: str | None) -> tuple[str | None, pl.DataFrame]
     if steps.is_empty():
         raise FitError(
             f"these runs say nothing about time: no metric {STEP_SECONDS}, no gpu_seconds",
-            "Log seconds per step, name them with --seconds (seconds=), or measure: isocompute run STUDY --probe.",
+            "Log seconds per step, name them with <--seconds | seconds=>, or measure: isocompute run STUDY --probe.",
         )
     return name, steps
 

@@ -48,7 +48,11 @@ def test_a_budget_that_is_none_comes_with_what_to_do(budget: object) -> None:
 
 @pytest.mark.parametrize(
     "hint",
-    ["Name it: --run NAME (run_id='a').", "Leave --equal out (equal=).", "Add --metric avg@4 (metric=max(a, b))."],
+    [
+        "Name it: <--run NAME | run_id='a'>.",
+        "For n < 4 leave <--equal | equal=> out.",
+        "<--a | a=f(x)>, <--b | b=2>",
+    ],
 )
 def test_python_shows_arguments_and_a_command_line_flags(hint: str) -> None:
     error = errors.FitError("it is unknown", hint)

@@ -18,32 +18,20 @@ _PROGRAM = "from isocompute_sdk.cli import main; main()"
 
 
 def detach(study: str, folder: Path, runs: Sequence[Path], then: str, *, json: bool) -> None:
-    """Start this command again in the background, and say where it is at work and which command comes next (`then`).
-
-    Raises:
-        BackendError: the controller failed at once; the message ends with its output.
-    """
-    pid, log = _start(sys.argv, folder, runs)
-    if json:
-        emit_json({"kind": "run", "study": study, "controller": pid, "log": str(log)})
-    else:
-        say(f"controller {pid} runs in the background; its output is in {log}")
-        say(f"next: {then}")
-
-
-def _start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int, Path]:
-    """Start `isocompute` with these arguments, less --detach, away from the terminal.
+    """Start this command again in the background, less --detach, and say where it is at work.
 
     Returns once the controller has handed over a first run (without `runs`: once it controls the folder), or is still
     at work after a minute.
 
     Args:
-        argv: arguments of this process, the program first.
-        folder: folder of the study, which receives controller.log.
+        study: name of the study.
+        folder: its folder, which receives controller.log.
         runs: run folders; empty if they are not known yet.
+        then: the command that comes next.
+        json: print one JSON document.
 
-    Returns:
-        The controller's process id, and its log.
+    Raises:
+        BackendError: the controller failed at once; the message ends with its output.
     """
     from isocompute_sdk.campaigns.control import controller_of
     from isocompute_sdk.run_folders import locks, store
@@ -54,7 +42,7 @@ def _start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int
     with log.open("ab") as output:
         begin = output.tell()
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *(part for part in argv[1:] if part != "--detach")],
+            [sys.executable, "-c", _PROGRAM, *(part for part in sys.argv[1:] if part != "--detach")],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -71,4 +59,8 @@ def _start(argv: Sequence[str], folder: Path, runs: Sequence[Path]) -> tuple[int
     if process.returncode:
         words = log.read_bytes()[begin:].decode("utf-8", errors="replace").strip()
         raise BackendError(f"the controller failed: {words}", f"Its full output is in {log}.")
-    return process.pid, log
+    if json:
+        emit_json({"kind": "run", "study": study, "controller": process.pid, "log": str(log)})
+    else:
+        say(f"controller {process.pid} runs in the background; its output is in {log}")
+        say(f"next: {then}")

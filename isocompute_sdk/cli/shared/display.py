@@ -135,12 +135,12 @@ def print_plan(
         plan_file: file that the plan was saved to; None if it was not.
         saved: all files that were written.
     """
-    from isocompute_sdk.errors import IN_PYTHON
+    from isocompute_sdk.errors import shell_form
     from isocompute_sdk.notes import unique
     from isocompute_sdk.planning.plan import answer, details
 
     console = terminal()
-    first, rows = plan.next_runs, [(label, IN_PYTHON.sub("", text)) for label, text in answer(plan)]
+    first, rows = plan.next_runs, [(label, shell_form(text)) for label, text in answer(plan)]
     if comparison is not None:
         rows += [("comparison", comparison.verdict), *(comparison.details() if verbose else [])]
         plan = replace(plan, notes=unique([*plan.notes, *comparison.notes]))

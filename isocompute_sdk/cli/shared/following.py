@@ -168,6 +168,21 @@ class _Look:
         self._next_fit = now + max(SECONDS_BETWEEN_FITS, took / SHARE_FOR_FITS)
 
 
+def budget_of_study(runs: Sequence[Path]) -> tuple[Budget, str] | None:
+    """The budget to ask about in the folder of a study, and its option; None without a study that has a budget.
+
+    Twice as much once it has its plan; before, the study says its own and the option is empty.
+    """
+    from isocompute_sdk.campaigns.overview import has_its_plan, study_of
+    from isocompute_sdk.reporting.wording import budget_option
+
+    study = study_of(runs[0]) if len(runs) == 1 and runs[0].is_dir() else None
+    if study is None or study.budget is None or not has_its_plan(runs[0]):
+        return None if study is None or study.budget is None else (study.budget, "")
+    more = study.budget.with_amount(2 * study.budget.amount).replace(spent=None)
+    return more, budget_option(more)
+
+
 @contextmanager
 def under_way(around: tuple[Study, Path] | None) -> Generator[None]:
     """Where a campaign has measured too little yet, the error says how it goes on."""

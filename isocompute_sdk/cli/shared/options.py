@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from isocompute_sdk.planning import Plan
 
 OUTPUT = "Output"
+YAML = (".yaml", ".yml")
 
 
 def option(help: str, panel: str | None = None, *names: str) -> Any:

@@ -434,6 +434,5 @@ def _recipe(text: str | None, values: dict[str, Any]) -> Recipe | None:
         values = {"learning_rate_anchor": rate, "learning_rate_rule": "constant"} | values
     if text is None:
         return Recipe(**values) if values else None
-    is_file = text.endswith((".yaml", ".yml"))
-    chosen = load_spec(Path(text), Recipe) if is_file else Recipe.model_validate(text)
+    chosen = load_spec(Path(text), Recipe) if text.endswith(opt.YAML) else Recipe.model_validate(text)
     return chosen.replace(**values) if values else chosen

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from isocompute_sdk.phrases import parted
+
 if TYPE_CHECKING:
     from isocompute_sdk.specs import Study
 
@@ -24,8 +26,6 @@ NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", 
 """Options with which `isocompute next` has no answer."""
 COMPARED = ("--compare", "--against", "--equal")
 """Options that compare a plan with a configuration: of a plan's own command only."""
-VALUES = {"--json": 0, "--verbose": 0, "-v": 0, "--prior": 0, "--bounds": 2}
-"""Numbers of values of options that have not one."""
 
 PLACE = re.compile(r"=(?:N|BP|R|U)\b|\b(?:HIGHEST|NUMBER|LOW HIGH)\b")
 """Where a person has to fill in a number."""
@@ -94,16 +94,9 @@ def filled(text: str, words: Sequence[str]) -> str:
     words = [word for at, word in enumerate(words) if at not in others]
     typed = without(words[1:], (*SHOWN, "--map", "--throughput", "--recipe", "--pool", "--eval-set", *MEANINGS))
     read = [word for word in typed if os.path.exists(word) or glob.has_magic(word)]
-    meanings = [
-        word for at, word in enumerate(words) if word.partition("=")[0] in MEANINGS or words[at - 1] in MEANINGS
-    ]
-
-    given = [word for at, word in enumerate(words) if "--bounds" in words[max(at - 2, 0) : at + 1]]
-    asked = ("--eval-set", "--pool")
-    given += [word for at, word in enumerate(words) if word.partition("=")[0] in asked or words[at - 1] in asked]
-    mapped = [
-        word for at, word in enumerate(words) if word.startswith("--map=") or "--map" in words[max(at - 1, 0) : at + 1]
-    ]
+    _, meanings = parted(words, MEANINGS)
+    _, given = parted(words, ("--bounds", "--eval-set", "--pool"))
+    _, mapped = parted(words, ("--map",))
 
     def about(found: re.Match[str]) -> str:
         from isocompute_sdk.ingest.mapping import map_name
@@ -119,15 +112,4 @@ def filled(text: str, words: Sequence[str]) -> str:
 
 def without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
     """Words that were typed, without some options and their values."""
-    kept: list[str] = []
-    skip = 0
-    for word in words:
-        flag, equals, _ = word.partition("=")
-        if skip:
-            skip -= 1
-        elif flag in flags:
-            skip = 0 if equals else VALUES.get(flag, 1)
-        elif not ("-o" in flags and word.startswith("-o")):
-            # Also without -oplan.json: a command that is pasted must not write over that file.
-            kept.append(word)
-    return kept
+    return parted(words, flags)[0]

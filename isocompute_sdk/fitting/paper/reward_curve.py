@@ -267,7 +267,8 @@ def fit_curve(points: Points, shape: str = "auto", bounds: tuple[float, float] =
         raise FitError(
             f"n = {points.group_size}, B_p = {points.problems_per_batch}: "
             f"{counted(len(points.compute_T), 'evaluation')} at one compute value; a curve needs at least two",
-            "Evaluate during training, or add --points all (points='all') so that evaluations below the record count.",
+            "Evaluate during training, or add <--points all | points='all'> so that evaluations below the record "
+            "count.",
         )
     if shape != "auto":
         return _fit_shape(points, SHAPES[shape], bounds)
@@ -287,7 +288,7 @@ def _base(points: Points) -> float:
         raise FitError(
             f"curve 'hill' needs the reward at step 0, and n = {points.group_size}, "
             f"B_p = {points.problems_per_batch} has none",
-            "Add the step-0 evaluation, or --curve logistic (curve='logistic'), which fits the floor.",
+            "Add the step-0 evaluation, or <--curve logistic | curve='logistic'>, which fits the floor.",
         )
     return points.base_reward
 

@@ -235,6 +235,4 @@ def event_files(path: Path) -> list[Path]:
     """The event files directly in a folder, sorted by name; a file stands for itself."""
     if path.is_file():
         return [path]
-    if not path.is_dir():
-        return []
     return sorted(entry for entry in path.iterdir() if EVENT_MARK in entry.name and entry.is_file())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.campaigns.overview import check_so_far, in_the_way, to_go_on
-from isocompute_sdk.errors import IN_PYTHON, IsoComputeError
+from isocompute_sdk.errors import IsoComputeError, shell_form
 from isocompute_sdk.fitting.surface.data import Fault
 from isocompute_sdk.health.detectors import falls
 from isocompute_sdk.health.findings import FALLS, FELL, falls_in
@@ -520,9 +520,9 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if "learning_rate" in plan.assumed:
         rate = f"learning_rate = {plan.learning_rate:.3g} (give yours with --recipe-value learning_rate=RATE)"
         settings.insert(0, rate)
-    settings += [f"{what} (otherwise: {IN_PYTHON.sub('', remedy)})" for what, remedy in plan.assumed_of_time]
+    settings += [f"{what} (otherwise: {shell_form(remedy)})" for what, remedy in plan.assumed_of_time]
     if sets := problem_sets(plan):
-        texts.append(f"For {IN_PYTHON.sub('', sets)}.")
+        texts.append(f"For {shell_form(sets)}.")
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     if plan.fits is not None and plan.verdict.kind != "borrowed" and len(plan.fits.group_sizes) > 1:

@@ -13,7 +13,7 @@ import pytest
 
 import isocompute_sdk as iso
 from isocompute_sdk import Fits, FitsSet, Hardware, Note, Plan, Planner, Recipe
-from isocompute_sdk.errors import IN_PYTHON
+from isocompute_sdk.errors import python_form, shell_form
 from isocompute_sdk.planning.plan import answer
 from tests.unit.sweeps import recorded
 
@@ -257,7 +257,7 @@ def test_a_plateau_is_doubted_only_of_an_n_that_may_be_the_best() -> None:
 
 def test_an_assumed_learning_rate_says_how_python_gives_another(source: dict[str, Fits]) -> None:
     text = dict(answer(Planner(source["data"]).allocate("3M")))["learning rate"]
-    (given,) = re.findall(r"\(recipe=(.*)\)\)", text)
+    (given,) = re.findall(r"\(recipe=(.*)\)", python_form(text))
     recipe = eval(given, {"Recipe": Recipe, "RATE": 2e-6})
     assert Planner(source["data"], recipe=recipe).allocate("3M").learning_rate == 2e-6
-    assert IN_PYTHON.sub("", text).endswith("RATE)")
+    assert shell_form(text).endswith("RATE)")

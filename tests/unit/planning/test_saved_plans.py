@@ -87,8 +87,9 @@ def test_a_plan_without_its_digest_is_refused_with_the_command_that_changes_a_pl
     raw = plans["surface"].to_dict()
     raw["recipe"]["learning_rate_anchor"] *= 10
     del raw["digest"]
-    with pytest.raises(DocumentError, match="launch PLAN --change") as caught:
+    with pytest.raises(DocumentError, match="change_plan") as caught:
         Plan.from_dict(raw)
+    assert "launch PLAN --change" in str(caught.value.shell_hint)
     assert caught.value.field == "digest"
 
 

@@ -366,7 +366,7 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     assert not any("tokens_per_rollout" in note.data for note in stated.notes)
     with pytest.raises(PlanError, match=r"the number of GPUs.*\n.*gpus="):
         planner.allocate("100 GPU-hours")
-    assert "--rollouts-per-second" in hours.summary()
+    assert "Throughput(rollouts_per_second" in hours.summary()
     # A budget that needs no hours has the same, by the same clock.
     plain = planner.allocate("1M")
     (time,) = (fact for fact in build(gather(plain, Asked())).answer.facts if fact.label.startswith("Time"))
@@ -381,13 +381,13 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     # What the runs do not say is assumed, and said with what would state it; nobody's number is invented.
     same = planner.allocate(Budget(rollouts=1e6, deadline_hours=20))
     for plan in (hours, same, Plan.load(same.save(tmp_path / "plan.json"))):
-        assert "--set gpus=NUMBER" in plan.summary()
+        assert "set={'gpus': NUMBER}" in plan.summary()
         assert "--set gpus=NUMBER" in str(build(gather(plan, Asked())).answer.more)
     assert (same.gpus, same.gpu_hours, same.to_dict()["throughput"]["gpus"]) == (None, None, None)
     assert same.wall_hours is not None
     assert same.wall_hours <= 20
     known = Planner(fit(RunSet.from_columns(columns, gpus=8), "avg@4", draws=40))
-    assert "--set gpus" not in known.allocate("100 GPU-hours on 8xH100").summary()
+    assert "set={'gpus'" not in known.allocate("100 GPU-hours on 8xH100").summary()
     in_tokens = known.allocate("100M tokens")
     assert in_tokens.rollouts * 640 <= 100e6
     assert in_tokens.gpu_hours == pytest.approx(8 * (in_tokens.wall_hours or 0))

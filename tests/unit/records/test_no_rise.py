@@ -58,10 +58,13 @@ def test_a_run_that_never_rises_is_left_out_where_its_neighbours_rise() -> None:
     for name in ("n4-s0", "n4-s1", "n8-s1", "n16-s0", *still):
         n = int(name[1:].split("-")[0])
         rise = 0.0 if name in still else 0.45 * (1 - np.exp(-steps * n / 1500))
-        part = {"step": steps, "avg@4": 0.22 + rise + rng.normal(0, 0.01, len(steps))}
+        # That one has lost its entropy too, which is no fall.
+        part = {"step": steps, "avg@4": 0.22 + rise + rng.normal(0, 0.01, len(steps)), "entropy": 1.0 + 0 * steps}
+        part["entropy"][5:] = 0.01 if name == "n8-s0" else 1.0
         parts.append(pl.DataFrame(part).with_columns(run_id=pl.lit(name), n=pl.lit(n), bp=pl.lit(64)))
     runs = RunSet.from_frame(pl.concat(parts))
     fits = iso.fit(runs, "avg@4")
+    assert "entropy-collapse" in {note.code for note in fits.notes}
     # Whether the run of n = 32 failed or so large an n does, no other says.
     assert [note.data["runs"] for note in fits.notes if note.code == "outlying-run"] == [["n8-s0", "n12-s0"]]
     kept = [info.run_id for info in runs.runs() if info.run_id not in still[:2]]

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isocompute_sdk.errors import RecordError
-from isocompute_sdk.ingest import FORMATS, diagnose, read
+from isocompute_sdk.ingest import diagnose, read
+from isocompute_sdk.ingest.paths import accepted_formats
 from isocompute_sdk.records import RunSet
 
 TABLE = "n,bp,C,avg@4\n8,32,256,0.5\n8,32,512,0.6\n"
@@ -87,8 +88,9 @@ def test_format_overrules_the_ending(tmp_path: Path):
 def test_an_unknown_format_is_refused(tmp_path: Path):
     with pytest.raises(RecordError, match=r"'jsnol'.*auto, csv(.|\n)*'jsonl'"):
         RunSet.read(tmp_path, "jsnol")
-    assert FORMATS[:6] == ("auto", "csv", "parquet", "jsonl", "wandb", "isocompute")
-    assert set(FORMATS[6:]) >= {"tensorboard", "verl", "trl"}
+    formats = accepted_formats()
+    assert formats[:6] == ("auto", "csv", "parquet", "jsonl", "wandb", "isocompute")
+    assert set(formats[6:]) >= {"tensorboard", "verl", "trl"}
 
 
 def test_a_folder_of_several_formats_needs_a_choice(folder: Path):
