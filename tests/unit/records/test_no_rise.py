@@ -65,7 +65,10 @@ def test_a_run_that_never_rises_is_left_out_where_its_neighbours_rise() -> None:
     runs = RunSet.from_frame(pl.concat(parts))
     fits = iso.fit(runs, "avg@4")
     assert "entropy-collapse" in {note.code for note in fits.notes}
-    # Whether the run of n = 32 failed or so large an n does, no other says.
-    assert [note.data["runs"] for note in fits.notes if note.code == "outlying-run"] == [["n8-s0", "n12-s0"]]
+    told = [note.data for note in fits.notes if note.code == "outlying-run"]
+    assert [one.get("left_out") for one in told] == [["n8-s0", "n12-s0"], None]
+    # Whether the run of n = 32 failed or so large an n does, no other says: it counts, and leaves n in doubt.
+    assert told[1]["at_edge"] == ["n32-s0"]
+    assert "outlying-run" in fits.doubts
     kept = [info.run_id for info in runs.runs() if info.run_id not in still[:2]]
     assert fits.curves == iso.fit(runs.filter(run_id=kept), "avg@4").curves
