@@ -107,7 +107,7 @@ def still_runs(series: Sequence[RunSeries], fell: Collection[str]) -> tuple[list
 
     Returns:
         Those of whose n, or of a smaller and of a larger one, others rise: a fit would take what failed in them for an
-        effect of n. And those of the smallest or largest n, where that may be such an effect.
+        effect of n. And those of the smallest n, which may be too small; a large one may not have risen yet.
     """
 
     def outrun(one: RunSeries, other: RunSeries) -> bool:
@@ -119,8 +119,10 @@ def still_runs(series: Sequence[RunSeries], fell: Collection[str]) -> tuple[list
     for one in (one for one in series if one.run_id not in fell and no_rise([one.value_T])):
         beside = [other for other in series if other.problems_per_batch == one.problems_per_batch]
         sides = {int(np.sign(other.group_size - one.group_size)) for other in beside if outrun(one, other)}
-        if sides:
-            (failed if 0 in sides or {-1, 1} <= sides else at_edge).append(one.run_id)
+        if 0 in sides or {-1, 1} <= sides:
+            failed.append(one.run_id)
+        elif 1 in sides:
+            at_edge.append(one.run_id)
     return failed, at_edge
 
 
@@ -134,11 +136,11 @@ def still_note(metric: str, still: Sequence[str]) -> Note:
 
 
 def edge_note(metric: str, still: Sequence[str]) -> Note:
-    """That runs of the smallest or largest n may have failed, and what follows."""
+    """That runs of the smallest n may have failed, and what follows."""
     text = (
-        f"{listed(still, 5)}: no rise in {metric} beyond noise, but runs of other n rise. Either this n does not "
-        "learn here or these runs failed, and then other n look better than they are. Check reward, grader and "
-        "learning rate; if they failed, plan without them."
+        f"{listed(still, 5)}: no rise in {metric} beyond noise, but runs of larger n rise. Either this n is too small "
+        "here or these runs failed, and then larger n look better than they are. Check reward, grader and learning "
+        "rate; if they failed, plan without them."
     )
     return Note("outlying-run", "warning", text, {"runs": [*still], "at_edge": [*still]})
 

@@ -268,7 +268,10 @@ def compare(
         problems, steps = _sized(n, problems, plan, pricing, equal)
     same = (n, problems) == (plan.group_size, plan.problems_per_batch)
     if steps is None:
-        steps = plan.update_steps if same else pricing.affordable_steps(n * problems)[0]
+        # As the plan may, it goes on with a pilot run of its sizes.
+        begins = plans.request.continued.get((n, problems), 0)
+        own = pricing.going_on(n * problems, begins) if begins else pricing
+        steps = plan.update_steps if same else own.affordable_steps(n * problems)[0]
     if steps < 1:
         batch = f"n * B_p = {n * problems} rollouts at equal {shared}"
         raise PlanError(f"{pricing.budget} does not pay for one step of {batch}", "Raise the budget.")
