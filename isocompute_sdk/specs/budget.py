@@ -163,7 +163,7 @@ class Budget(Spec):
     @property
     def purposes(self) -> str:
         """What that was spent on, in words; empty if nothing is spent."""
-        words = {"pilot": "a pilot", "lost": "lost attempts"}
+        words = {"pilot": "earlier runs", "lost": "lost attempts"}
         return joined([words.get(one, one) for one in self.spent or ()] or [""])
 
     @property
