@@ -219,13 +219,14 @@ def about_laws(fits: Fits) -> Iterator[Note]:
         near = [(n, bp) for n, bp in sizes if 2 * n * bp >= limit]
     if best != largest and not near:
         return
-    parts = [f"is the largest that was run ({largest})"] if best == largest else []
-    limits = [f"{(limit or 0) / bp:g} (n = {n}, B_p = {bp})" for n, bp in near]
-    parts += [f"lies within one octave of B_max / B_p = {joined(limits)}"] if near else []
+    told = f"At the largest compute the best n is the largest that was run ({largest}): a larger n may be better. "
+    told = f"{told}A run there would tell." if best == largest else ""
+    limits = [f"n = {(limit or 0) // bp} at B_p = {bp}, where n = {n} is best at the largest compute" for n, bp in near]
+    held = f"The largest batch allows at most {joined(limits)}." if near else ""
     yield Note(
         "best-group-size-at-grid-edge",
         "warning",
-        f"At the largest compute the best n {' and '.join(parts)}: a larger n may be better. A run there would tell.",
+        f"{told} {held}".strip(),
         {"group_size": best, "near_limit": [list(pair) for pair in near], "max_rollouts_per_batch": limit},
     )
 

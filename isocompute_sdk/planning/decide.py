@@ -55,8 +55,10 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     verdict, is_open = verdict_of(plan, choice.odds)
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict = with_first(verdict, first, is_open=is_open)
-    plan = replace(plan, verdict=verdict, next_runs=first, gain=gain_of(plan), other_metrics=others)
-    plan = replace(plan, unlimited=_unlimited(basis, resolved, choice))
+    free = _unlimited(basis, resolved, choice)
+    if free is not None and free.plan.group_size != plan.group_size and verdict.sentence.startswith("n = "):
+        verdict = replace(verdict, sentence=f"within your limits {verdict.sentence}")
+    plan = replace(plan, verdict=verdict, next_runs=first, gain=gain_of(plan), other_metrics=others, unlimited=free)
     notes = unique(
         [
             *caveats.of_plan(basis, resolved, choice, plan),

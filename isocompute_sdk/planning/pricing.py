@@ -80,6 +80,10 @@ UNITS = {"gpu_hours": "GPU-hours", "wall_hours": "hours"}
 """Units in words, where they differ from their names."""
 
 
+DAYS_FROM = 48.0
+"""Hours from which they are shown as days too."""
+
+
 def amount_text(value: float, unit: str) -> str:
     """An amount with its unit: `1,200 rollouts`, `25.3 GPU-hours`, `$75.00`."""
     if unit == "usd":
@@ -88,7 +92,8 @@ def amount_text(value: float, unit: str) -> str:
         return f"<0.001 {UNITS.get(unit, unit)}"
     # As rounded: 0.9996 is 1.0.
     digits = 0 if unit in ("rollouts", "tokens") or round(value, 1) >= 100 else 1 if round(value, 3) >= 1 else 3
-    return f"{value:,.{digits}f} {UNITS.get(unit, unit)}"
+    days = f" ({value / 24:,.1f} days)" if unit == "wall_hours" and value >= DAYS_FROM else ""
+    return f"{value:,.{digits}f} {UNITS.get(unit, unit)}{days}"
 
 
 def bare(value: float, unit: str) -> str:

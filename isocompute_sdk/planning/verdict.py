@@ -219,8 +219,8 @@ def approval_of(plan: Plan) -> Approval:
     gain = plan.gain
     if gain is None or gain.run_to_go_on is None or gain.further < plan.tolerances.equal:
         return found
-    further = f"; if {gain.run_to_go_on} has a checkpoint, continuing it should gain "
-    return replace(found, reason=f"{found.reason}{further}{gain.further:.3f} more")
+    instead = f"if {gain.run_to_go_on} kept a checkpoint, continuing it should end {gain.further:.3f} higher"
+    return replace(found, reason=f"{instead}; {found.reason}")
 
 
 def _approved(plan: Plan) -> Approval:
