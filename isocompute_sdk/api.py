@@ -18,7 +18,14 @@ from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.forecast import Forecast, forecast_run
-from isocompute_sdk.fitting.measured_runs import MeasuredRuns, check_bounds, start_rewards, still_note, still_runs
+from isocompute_sdk.fitting.measured_runs import (
+    MeasuredRuns,
+    check_bounds,
+    edge_note,
+    start_rewards,
+    still_note,
+    still_runs,
+)
 from isocompute_sdk.fitting.paper.analysis import PaperOptions, fit_paper
 from isocompute_sdk.fitting.surface.method import SurfaceOptions, fit_joint
 from isocompute_sdk.health.detectors import check_health
@@ -216,7 +223,7 @@ class _Question:
         context = common_context(series)
         flat = no_rise([one.value_T for one in series])
         sick = check_health(runs.filter(run_id=[one.run_id for one in series]), metric, self.eval_set).notes
-        still = still_runs(series, falls_in(sick)) if self.method == "surface" else []
+        still, at_edge = still_runs(series, falls_in(sick)) if self.method == "surface" else ([], [])
         found = self._fit(replace(measured, series=tuple(one for one in series if one.run_id not in still)))
         by_run = {one.run_id: one for one in series}
         notes = [
@@ -224,6 +231,7 @@ class _Question:
             *([] if "model" in self.pool else unlike_at_start(*start_rewards(by_run, self.bounds))),
             *chosen,
             *([still_note(metric, still)] if still else []),
+            *([edge_note(metric, at_edge)] if at_edge else []),
             *found.notes,
             *([] if found.passport is None else found.passport.ends_note(falls_in(sick))),
             *(taken_for_granted(series, CONTEXT_FIELDS) if UNSTATED in self.pool else []),

@@ -210,7 +210,7 @@ class Document(Generic[T]):
         if type(version) is not int or version != self.schema_version:
             raise DocumentError(
                 f"{source}: schema_version: received {show(version)}; this release reads {self.schema_version}",
-                "Read it with the release that wrote it, or make it again with this one.",
+                "Read it with the release that wrote it, or recreate it with this one.",
                 "schema_version",
             )
         if self.signed:

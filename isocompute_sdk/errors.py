@@ -41,7 +41,7 @@ class IsoComputeError(Exception):
         self.options: tuple[str, ...] = ()
 
     def in_shell(self, hint: str, options: Sequence[str] = ()) -> Self:
-        """The same error with another hint for people at a command line: flags in place of arguments.
+        """The same error with another hint for people at a command line: flags instead of arguments.
 
         Args:
             hint: what to do next.

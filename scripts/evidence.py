@@ -91,8 +91,8 @@ def allocation() -> Iterator[str]:
     said = [row for row in rows if row.predicted is not None]
     share = short(float(np.mean([bool(row.held) for row in said])), 2)
     yield from unsaid("allocation.md", f"loses {mean} on average and {worst} at worst", f"rewards ({share})")
-    words = f"loses {mean} of reward on average and {worst} at worst; the n of the best pilot run loses {other} and "
-    yield from unsaid("README.md", words + others, f"intervals contained {100 * float(share):.0f} % of the real")
+    words = f"loses {mean} on average and {worst} at worst, the n of the best pilot run {other} and {others}"
+    yield from unsaid("README.md", words, f"intervals contained {100 * float(share):.0f} % of real rewards")
 
 
 def forecast() -> Iterator[str]:
@@ -146,10 +146,12 @@ def recorded() -> Iterator[str]:
 def language_model() -> Iterator[str]:
     """Ends of the runs of SmolLM2: means of the last three evaluations."""
     runs = iso.read(DATA / "smollm2/sweep/smollm2-easy.csv")
+    cells: dict[int, list[list[str]]] = {}
     for one, best in zip(runs.series("avg@4"), runs.series("best@4"), strict=True):
-        ends = (short(float(each.value_T[-3:].mean())) for each in (one, best))
-        row = f"| {one.group_size}, {one.seed} | {one.rollouts_T[-1]:,.0f} | {' | '.join(ends)} |"
-        yield from unsaid("language_model.md", row)
+        ends = [short(float(each.value_T[-3:].mean())) for each in (one, best)]
+        cells.setdefault(one.group_size, []).append([f"{one.rollouts_T[-1]:,.0f}", *ends])
+    for n, seeds in cells.items():
+        yield from unsaid("language_model.md", f"| {n} | {' | '.join(map(', '.join, zip(*seeds, strict=True)))} |")
 
 
 def run(folder: str, *words: str) -> str:

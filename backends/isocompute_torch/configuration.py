@@ -80,7 +80,7 @@ class TorchOptions(Spec):
     """Tokens in one forward and backward pass, including prompts and padding; the gradient does not depend on it. None:
     what the free memory holds, at most 32,768 on a GPU and 8,192 on a CPU. Halved after an out-of-memory error."""
     gradient_checkpointing: Flag | None = None
-    """Compute layers again in the backward pass instead of keeping their activations. None: on cuda."""
+    """Recompute layers in the backward pass instead of keeping their activations. None: on cuda."""
     sampling_batch: Count = 4096
     """Largest number of rollouts in the KV cache of the torch sampler."""
     merge_duplicates: Flag = True
@@ -94,7 +94,7 @@ class TorchOptions(Spec):
     """Keep weights and optimiser of the last step when the run has finished, so that it can be made longer: up to 16
     bytes per parameter. The trained model and the best one are always kept."""
     evaluations_per_decade: Count | None = None
-    """Evaluations per factor of ten in update steps, in place of `evaluation.every_steps`; step 0 and the last step are
+    """Evaluations per factor of ten in update steps, instead of `evaluation.every_steps`; step 0 and the last step are
     always evaluated. None: evenly spaced."""
     eval_sets: NamedFiles | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""

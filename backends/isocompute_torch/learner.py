@@ -209,7 +209,7 @@ class Learner:
     merge: bool = True
     """Treat equal rollouts as one with a weight, and read shared prefixes once."""
     checkpointing: bool = False
-    """Compute layers again in the backward pass instead of keeping their activations."""
+    """Recompute layers in the backward pass instead of keeping their activations."""
 
     def __post_init__(self) -> None:
         self._longest_tree = self.policy.architecture.longest_tree if self.merge else 0

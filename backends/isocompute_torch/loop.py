@@ -362,8 +362,8 @@ class Loop:
 
 def _halved(tokens: int, step: int) -> Note:
     message = (
-        f"step {step} ran out of memory and was computed again with micro-batches of at most {tokens:,} tokens, which "
-        "hold from here on. The gradient is the same. To start with them, set options.max_tokens_per_micro_batch."
+        f"step {step} ran out of memory and was recomputed with micro-batches of at most {tokens:,} tokens, used "
+        "from here on. The gradient is the same. To start with them, set options.max_tokens_per_micro_batch."
     )
     return Note("micro-batches-smaller", "warning", message, {"tokens": tokens, "step": step})
 

@@ -256,7 +256,7 @@ def _refuse_what_cannot_fit(needed: Needed, tokens: int, memory: Memory, name: s
         return
     raise InputError(
         f"model {name!r} with {needed.parameters / 1e9:.2f} billion parameters needs about {peak / GIB:.1f} GiB; this "
-        f"device has {memory.total / GIB:.0f} GiB, of which {memory.most / GIB:.0f} are for it",
+        f"device has {memory.total / GIB:.0f} GiB, {memory.most / GIB:.0f} of them usable",
         f"About {needed.parameters * memory.most / peak / 1e9:.1f} billion parameters fit here with this recipe. Lower "
         "recipe.max_response_tokens or options.max_tokens_per_micro_batch, set recipe.kl_coef to 0 (no reference "
         "model), or use the backend openrlhf, verl or trl, which share a model between GPUs. The built-in runner is "
@@ -269,7 +269,7 @@ def _smaller(budget: int, most: int, peak: float, memory: Memory) -> Note:
     outlook = "" if fits else " Even one row may not fit: free memory on this device."
     message = (
         f"{memory.free / GIB:.1f} GiB of memory are free: micro-batches of {budget:,} tokens instead of {most:,}. The "
-        f"gradient is the same, a step takes longer. The run needs about {peak / GIB:.1f} GiB.{outlook}"
+        f"gradient is the same; steps take longer. The run needs about {peak / GIB:.1f} GiB.{outlook}"
     )
     data = {"tokens": budget, "free_bytes": memory.free, "peak_bytes": peak}
     return Note("micro-batches-smaller", "info" if fits else "warning", message, data)

@@ -294,7 +294,7 @@ def load_value_model(name: str, device: torch.device, dtype: torch.dtype) -> Val
     model: Any = load_model(name, device, dtype)
     if model.base_model is model:
         raise InputError(
-            f"model {name!r}: transformers has no backbone without output head for it, so it can carry no value head",
+            f"model {name!r}: transformers cannot load it without its output head, so it cannot have a value head",
             "Use algorithm grpo or cispo.",
         )
     return ValueModel(model.base_model, int(model.get_output_embeddings().in_features))

@@ -315,7 +315,7 @@ class _Decoder:
             token_A = draw(mass_KV, self.state_A, generator)
             drawn.response_RT[row_A, t] = token_A
             drawn.logprob_RT[row_A, t] = logprob_KV[self.state_A, token_A]
-            # In place; the smallest number in place of -inf, because 0 * -inf would be NaN.
+            # In place; the smallest number instead of -inf, because 0 * -inf would be NaN.
             entropy_K = -mass_KV.mul_(logprob_KV.clamp_(min=torch.finfo(logprob_KV.dtype).min)).sum(-1)
             drawn.entropy_RT[row_A, t] = entropy_K[self.state_A]
             ended_A = token_A == self.ends if len(self.ends) == 1 else torch.isin(token_A, self.ends)

@@ -125,7 +125,7 @@ _TOTAL = "total_train_batch_size"
 
 
 def _by_generations(log: RunLog) -> RunLog:
-    """A W&B run that ended before its trainer logged a row, with steps in place of the 0 that all its rows have.
+    """A W&B run that ended before its trainer logged a row, with steps instead of the 0 that all its rows have.
 
     TRL times every generation there, and what its reward functions log comes before that.
     """

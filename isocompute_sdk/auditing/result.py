@@ -170,7 +170,7 @@ class GroupAudit:
             yield f"{_capital(self.verdict.odds)}."
         if self.equal_reward is not None:
             cost = self.equal_reward
-            end = "In a sweep the difference is the price of learning this."
+            end = "In a sweep the difference is the cost of finding out."
             sizes = "n x B_p" if len({run.problems_per_batch for run in self.runs}) > 1 else "n"
             yield (
                 f"With the best known {sizes} for each run, the same rewards would have cost {short(cost.mean)} "
@@ -254,7 +254,7 @@ class Audit(Saved):
             lines.append(
                 "Behind by: how far the run's fitted reward lies below that of the best known n x B_p at the same "
                 "rollouts. Equal at: the rollouts that n needs for the run's fitted reward, as a share of the run's "
-                "own. Both describe runs of an n on average, not one run's luck."
+                "own. Both describe the average run of an n, not one run's luck."
             )
         if any(run.forecast and run.compared for run in runs):
             lines.append("*: the best known n was not run this far; its reward is a forecast.")

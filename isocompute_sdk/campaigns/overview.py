@@ -172,8 +172,8 @@ def question(study: Study, folder: Path, fits: Fits | FitsSet, budget: Budget | 
         study: the study.
         folder: where its runs lie.
         fits: of its runs.
-        budget: in place of the study's; another deadline than the study's begins now.
-        given: arguments of `Planner` in place of the study's.
+        budget: instead of the study's; another deadline than the study's begins now.
+        given: arguments of `Planner` instead of the study's.
 
     Raises:
         PlanError: nothing is left of the budget, it is less than at the campaign's last start, or it is the study's own
@@ -406,7 +406,7 @@ def _first(last: Decision, statuses: Sequence[RunStatus], who: str) -> str:
     short = [one for one in last.runs if ended.get(one.run_id, 0) < one.update_steps]
     trains = listed([f"{one.run_id} to step {one.update_steps:,}" for one in short], 4)
     paused = listed([one.paused for one in last.pausing], 4)
-    looks = "looks which paused runs go on" if last.pausing else ""
+    looks = "decides which paused runs continue" if last.pausing else ""
     parts = [f"trains {trains}" if short else "", looks if short or not looks else f"{looks}: {paused}"]
     return f"its {who} first {' and then '.join(filter(None, parts))}" if any(parts) else ""
 
@@ -453,7 +453,7 @@ def edited(folder: Path, study: Study) -> str:
     try:
         check_edit(earlier, study, registry.load(earlier.backend), _places(folder), folder)
     except IsoComputeError:
-        told += ", which the next one refuses: restore it"
+        told += ", which its next start refuses: restore it"
     return f"its study was edited since its last start: {told}"
 
 

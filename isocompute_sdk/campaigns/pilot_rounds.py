@@ -270,7 +270,7 @@ class DesignedPilot:
             steps, every = max(plan.update_steps, continued.update_steps), plan.evaluation.every_steps
             run = replace(continued, update_steps=steps, final_steps=steps, stopped=None, every_steps=every)
             spent -= self.own.cost(self.spec(continued))
-            goes_on = f"goes on from {continued.update_steps:,} steps, and becomes the planned run"
+            goes_on = f"continues from {continued.update_steps:,} steps and becomes the planned run"
             if steps == continued.update_steps:
                 goes_on = f"and no fewer steps than its {plan.update_steps:,}: nothing more is trained"
             reason = f"{continued.run_id} has the plan's n and B_p, {goes_on}"
@@ -461,7 +461,7 @@ class DesignedPilot:
         ]
         stopped = [run.run_id for run in now if run.stopped is not None]
         what = (
-            f"stopped {', '.join(stopped)}, whose chance to be the best there is below {CHANCE:.0%}"
+            f"stopped {', '.join(stopped)}, whose chance of being the best there is below {CHANCE:.0%}"
             if stopped
             else "all may still be the best"
         )
@@ -487,8 +487,8 @@ class DesignedPilot:
         if paid == 1.0:
             return ends, ""
         cost, share = (amount_text(amount, self.budget.unit) for amount in (rest, most))
-        what = f"runs go on for {paid:.0%} of it" if paid else "all runs end now"
-        return ends, f"the rest of the way would cost {cost}, and the pilot's share has {share} left: {what}"
+        what = f"runs continue for {paid:.0%} of it" if paid else "all runs end now"
+        return ends, f"finishing would cost {cost}, but the pilot's share has {share} left: {what}"
 
     def _shortened(self, taken: Sequence[Decision]) -> bool:
         """Whether interrupted runs were made shorter, since the share of the pilot does not pay for the rest."""

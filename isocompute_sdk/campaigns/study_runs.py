@@ -123,7 +123,7 @@ class StudyRuns:
         if stated is None or stated.rollouts_per_second is None or budget is None or not budget.timed:
             return ""
         ratio = self._slower(runs)
-        took = f"updates took {ratio:.3g} times as long as the study's throughput says: planned with that"
+        took = f"updates took {ratio:.3g} times as long as the study's throughput says; the plan uses that"
         return took if ratio > 1.0 else ""
 
     def _slower(self, runs: Sequence[RunSpec]) -> float:
@@ -160,8 +160,8 @@ class StudyRuns:
         written = {name: f"{value:.3g}" if value < 100 else f"{value:.0f}" for name, value in values.items() if value}
         text = ", ".join(f"{name}: {value}" for name, value in written.items())
         return (
-            "These batches do not show how seconds grow. Write a speed into the study that is rather too low, and "
-            f"start again: throughput: {{{text}}}"
+            "These batches do not show how seconds grow. Write a cautious, low speed into the study and start again: "
+            f"throughput: {{{text}}}"
         )
 
     def cost(self, run: RunSpec) -> float:

@@ -91,7 +91,7 @@ def backtest(
     if isinstance(source, RunSet):
         say(
             "`isocompute fit` prints another backtest: the first third of each run predicts its last evaluations, "
-            "leaving out what follows a fall."
+            "without anything after a fall."
         )
     if csv is not None:
         say(f"wrote {csv}")

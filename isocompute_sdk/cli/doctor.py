@@ -53,8 +53,8 @@ def doctor(
     where: Annotated[
         list[str] | None,
         opt.option(
-            "With --output, keep only runs with this value, e.g. --where train_data=math; null means unknown; "
-            "repeatable, also with several values of one column."
+            "With --output, keep only runs with this value, e.g. --where train_data=math; null means unknown. "
+            "Repeatable, also for several values of one column."
         ),
     ] = None,
     reading: ReadingOptions,
@@ -71,10 +71,9 @@ def doctor(
     Ends with `ready`, a `question` or `not usable`, and the next command to run. Unreadable files are listed too;
     if no file can be read, the exit code is 1. Runs of one group may be pooled.
 
-    With --output all runs that can be read become one table, with a warning about the others. Logs do not hold n and
-    B_p: they come from the configuration saved beside a log, or from --set. For runs with odd names, --output map.yaml
-    collects what the files say, with evidence: fill it in once, then read everything with --map. With --speed the
-    speed of the runs becomes a file for --throughput.
+    --output writes all readable runs as one table and warns about the others. n and B_p come from the configuration
+    saved beside a log, or from --set. For runs with odd names, --output map.yaml collects what the files say, with
+    evidence: fill it in once, then read everything with --map. --speed writes the speed of the runs for --throughput.
 
     Examples:
         isocompute doctor logs

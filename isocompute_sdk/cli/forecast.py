@@ -42,7 +42,7 @@ class RestOptions(SpeedOptions):
         opt.option("What remains: 2M (rollouts), '100 GPU-hours'. Compares ways to spend it.", _REST, "--remaining"),
     ] = None
     follow: Annotated[
-        str | None, opt.option("Option to print commands for; by default the best.", _REST, "--follow")
+        str | None, opt.option("Option whose commands to print; by default the best.", _REST, "--follow")
     ] = None
     plan: Annotated[Path, opt.option("Where to save the plan that the commands use.", _REST, "--plan")] = Path(
         "replan-plan.json"
@@ -81,15 +81,15 @@ def forecast(
 ) -> None:
     """Forecast runs in progress: reward at 2x and 4x, when a run levels off, whether it falls, what to do.
 
-    One run is enough, but says nothing about another n, and cannot foresee a second rise or a fall that begins later.
-    Without validation rewards the training reward is forecast, with a warning. More than four runs get a line each,
-    starting with those that should not go on as they are.
+    One run is enough, but says nothing about another n, a second rise or a later fall. Without validation rewards it
+    forecasts the training reward, with a warning. More than four runs get a line each; those that should not go on as
+    they are come first.
 
-    With --remaining the answer is what to do with the rest of a run's budget: where trouble began, the last healthy
-    checkpoint on disk, the sunk cost, and each option with its predicted rewards: go on; roll back with KL term and
-    entropy bonus on (easy sets) or off (hard sets); halve the learning rate; stop; if the logs hold runs of several n,
-    a new run planned for what is left. Each says whether its effect was measured in the paper, seen in your
-    data, or is a guess. The commands of the best one are printed.
+    --remaining asks what to do with the rest of a run's budget. It shows where trouble began, the last healthy
+    checkpoint on disk, the sunk cost, and the predicted rewards of each option: go on; roll back with KL term and
+    entropy bonus on (easy sets) or off (hard sets); halve the learning rate; stop; or, if the logs hold runs of several
+    n, a new run. Each option says whether its effect was measured in the paper, seen in your data, or is a guess. It
+    prints the commands of the best one.
 
     Examples:
         isocompute forecast runs/mine

@@ -186,7 +186,7 @@ def _next(plan: Plan, start: str, output_dir: str, train_data: str) -> Iterator[
             *same,
             f"--remaining {remaining}",
         ]
-        yield f"{when}: {' '.join(words)}{', with your runs in place of RUNS' * (beside == 'RUNS')}"
+        yield f"{when}: {' '.join(words)}{', with your runs instead of RUNS' * (beside == 'RUNS')}"
 
 
 def _model(model: str | None, plan: Plan, *, asked: bool) -> str | None:
@@ -255,7 +255,7 @@ def _not_approved(plan: Plan) -> list[Note]:
     text = f"{approval.label}: {approval.reason}"
     if plan.runs_first:
         command = Material("plan", Asked(), plan=plan, fits=plan.fits, plan_file=True).first
-        where = ", with your runs in place of RUNS" * (_own_runs(plan) and runs_behind(plan.fits) == "RUNS")
+        where = ", with your runs instead of RUNS" * (_own_runs(plan) and runs_behind(plan.fits) == "RUNS")
         text += f". This prints what to run first: {command}{where}"
     return [Note("plan-not-approved", "warning", text, asdict(approval))]
 

@@ -51,8 +51,7 @@ def next_runs(
     slots: Annotated[
         int | None,
         typer.Option(
-            help="Runs that can train at the same time: 1, or those of a study that chooses its own runs; does not "
-            "affect a designed pilot.",
+            help="Runs that can train at once: 1, or as many as the study says; no effect on a designed pilot.",
             min=1,
             show_default=False,
         ),
@@ -68,12 +67,11 @@ def next_runs(
 ) -> None:
     """List the runs to make before spending a budget, with their cost and expected saving.
 
-    A run is worth the loss that it is expected to avoid at the target budget, less its own cost. "None is
-    worth its cost" means: train the plan. Without runs, the first round of a pilot is designed, with the expected
-    regret of pilots of 2 to 35 % of the budget.
+    A run is worth the loss it is expected to avoid at the target budget, less its own cost. "Run nothing first" means:
+    train the plan. Without runs, it designs the first round of a pilot and shows the expected regret of pilots that
+    cost 2 to 35 % of the budget.
 
-    --output next.yaml, with a study, writes the study with these runs, for isocompute run;
-    --output next.json saves the answer.
+    --output next.yaml, with a study, adds these runs to it for isocompute run; --output next.json saves the answer.
 
     Examples:
         isocompute next --budget 3M
@@ -91,7 +89,7 @@ def next_runs(
     if output is not None and output.suffix in YAML and study is None:
         raise SpecError(
             f"--output {output} without a study; accepted: .json, or .yaml with a study as the source",
-            "Write a study as docs/study_file.md shows and give it in place of the runs; or leave --output out: the "
+            "Write a study as docs/study_file.md shows and give it instead of the runs; or leave --output out: the "
             "commands that make these runs are printed.",
         )
     if output is not None and output.suffix in YAML and study is not None and study.designed is not None:
@@ -267,7 +265,7 @@ def _scripts(
         words, deadline = without(typed.words, ("--spent",)), plan.budget.deadline_hours
         named = [] if fitting.metric else rewards(plan)
         if fitting.map is not None:
-            # A mapping is read in place of paths.
+            # A mapping is read instead of paths.
             table = str(fitting.map.with_suffix(".parquet"))
             yield f"{when}: isocompute doctor {' '.join([*fitting.sources(None), *named])} --output {quote(table)}"
             words, when = [words[0], table, *without(words[1:], MAPPED)], "then"
@@ -408,7 +406,7 @@ def _launches(
             # Lists of files end in a bracket.
             wrong = any(is_other_format(name.rstrip("]'\" ")) for name in called)
             what = "convert it to JSON lines with isocompute problems, and name that file" if wrong else "name its file"
-            yield f"# your runs call their training data {', '.join(called)}: {what} in place of {PROBLEMS}"
+            yield f"# your runs call their training data {', '.join(called)}: {what} instead of {PROBLEMS}"
             same += f" --train-data {PROBLEMS}"
         elif len(data) == 1:
             same += f" --train-data {quote(str(data[0]))}"
@@ -436,7 +434,7 @@ def _launches(
                 steps, start = steps - checkpoint.step, f" --model {quote(str(folder))}"
                 yield (
                     f"# {run.continues} continues from its checkpoint at step {checkpoint.step:,}; the optimiser "
-                    f"state, the warm-up and the KL reference start anew there:"
+                    f"state, the warm-up and the KL reference restart there:"
                 )
         seed = f" --seed {run.seed}" if run.seed else ""
         yield (

@@ -185,7 +185,7 @@ def _run_closed_loop(loop: Loop, budget: str, output: Path, parallel: int | None
 
 
 def _refuse(loop: Loop, budget: str, output: Path) -> None:
-    """Raise on missing packages, a budget that does not do, or a file in place of the folder."""
+    """Raise on missing packages, a budget that does not do, or a file instead of the folder."""
     from isocompute_sdk.specs import Budget
 
     missing = [name for name in loop.needed if find_spec(name) is None]

@@ -44,7 +44,7 @@ def report(
         typer.Option(
             "--figure",
             autocompletion=lambda: list(FIGURES),
-            help=f"Draw one figure in place of the page. From runs, fits and plans: {', '.join(FITTED)}. From runs: "
+            help=f"Draw one figure instead of the page. From runs, fits and plans: {', '.join(FITTED)}. From runs: "
             f"{', '.join((MEASURED, *AUDITED))}.",
         ),
     ] = None,
@@ -65,9 +65,8 @@ def report(
 ) -> None:
     """Write the answer on one page: one HTML file that needs no network and opens in any browser.
 
-    It says what to run, what that costs, what to expect and how sure that is. Below are the curves, a slider over
-    budgets, the backtest, the health of the runs and the launch script. Where something cannot be fitted or planned,
-    the page says why.
+    It says what to run, at what cost, what to expect and how sure that is. Below are the curves, a slider over budgets,
+    the backtest, the health of the runs and the launch script. If something cannot be fitted or planned, it says why.
 
     Examples:
         isocompute report isocompute-quickstart

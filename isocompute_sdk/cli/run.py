@@ -52,16 +52,16 @@ def run(
     """Train every run of a study's sweep, with the study's backend, on this machine, Slurm or Ray.
 
     A study with a budget and no sweep, or with `pilot: auto`, is run from start to end: pilot runs are chosen in
-    rounds until a further one is not worth its cost, and the rest of the budget trains the plan.
-    Each decision and its reason is saved in the study's folder `decisions`.
+    rounds until another is not worth its cost, and the rest of the budget trains the plan. Each decision and its
+    reason is saved in the study's folder `decisions`.
 
     --probe trains ten steps at each of three batch sizes instead, and writes seconds per step for --throughput. With
-    --prepare it writes a script that does so where you train: read its logs with isocompute doctor --speed.
+    --prepare it writes a script to do so on another machine; read its logs with isocompute doctor --speed.
 
-    On this machine each run gets GPUs of its own, as many as hardware.gpus says, out of CUDA_VISIBLE_DEVICES or all of
-    the machine; runs that need no GPU share the CPU cores. Finished runs are skipped, stopped ones resume, and those
-    still running are followed again, so the same command continues after Ctrl-C or a crash. The study's `supervision`
-    says what happens on SIGTERM and SIGHUP, and to runs that hang.
+    On this machine each run gets its own GPUs: hardware.gpus of those in CUDA_VISIBLE_DEVICES, else of all. Runs
+    without GPUs share the CPU cores. The same command continues after Ctrl-C or a crash: it skips finished runs,
+    resumes stopped ones and follows those still running. The study's `supervision` decides what happens on SIGTERM and
+    SIGHUP, and to runs that hang.
 
     The exit code is 1 if a run failed, was given up or learned nothing.
 

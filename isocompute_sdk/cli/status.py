@@ -47,18 +47,17 @@ def status(
 ) -> None:
     """Show each run's progress and where it runs: its GPUs, or its Slurm or Ray job and the state of that job.
 
-    For the folder of a study or campaign it also shows the n predicted to be best with those about equal to it, what
-    pilot, plan and evaluations have cost, what is left of the budget, and the time left. --watch fits new measurements
-    at most once a minute and rewrites report.html in the folder, which an open browser reloads; without it only saved
-    fits are used, and nothing is written.
+    For the folder of a study or campaign it also shows the predicted best n and those about equal to it, the cost of
+    pilot, plan and evaluations, and the budget and time left. --watch fits new measurements at most once a minute and
+    rewrites report.html in the folder, which an open browser reloads; without --watch it uses saved fits and writes
+    nothing.
 
     --watch also reports collapse, drift, overfitting and other problems, each once. For logs of runs that were not
     started here it reports only these problems, waits for logs whose parent folder exists, and stops when no log has
-    grown for 120 checks. The command of --on-alert is split into words like a shell does, but runs without one, so that
-    nothing in a log is executed; for pipes use 'sh -c "..."'. A failed command gets the alert again at the next
-    two checks.
+    grown for 120 checks. The command of --on-alert is split as a shell does but runs without a shell, so nothing in a
+    log is executed; for pipes use 'sh -c "..."'. If it fails, it gets the alert again at the next two checks.
 
-    Unreadable runs are reported last, with exit code 1; at the end of --watch and --once, so is a failed command.
+    Unreadable runs are reported last, with exit code 1; so is a failed command when --watch or --once ends.
 
     Examples:
         isocompute status runs/quick

@@ -19,8 +19,8 @@ def stop(
 ) -> None:
     """End runs on this machine, Slurm or Ray: SIGTERM, and SIGKILL after 15 seconds. `isocompute run` resumes them.
 
-    Also ends runs left over from an earlier `isocompute run`, runs that wait in a queue, and an `isocompute run` that
-    is at work on this machine. With --run it goes on: it skips the named runs.
+    Also ends runs left over from an earlier `isocompute run`, queued runs, and an active `isocompute run` on this
+    machine. With --run, that `isocompute run` continues and skips the named runs.
 
     Examples:
         isocompute stop runs/quick

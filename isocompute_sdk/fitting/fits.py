@@ -154,7 +154,9 @@ class Fits(Saved):
     @cached_property
     def doubts(self) -> tuple[str, ...]:
         """Codes of the notes for which plans call no n decided."""
-        return () if self.passport is None else self.passport.doubts
+        found = () if self.passport is None else self.passport.doubts
+        at_edge = any("at_edge" in note.data for note in self.notes if note.code == "outlying-run")
+        return found if not at_edge or "outlying-run" in found else ("outlying-run", *found)
 
     @cached_property
     def tolerances(self) -> Tolerances:

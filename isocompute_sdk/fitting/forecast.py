@@ -246,7 +246,7 @@ class Forecast(Saved):
         if flat.now >= 0.5:
             return words
         if flat.rollouts is None:
-            return f"{words}. Only beyond {short(flat.reach)} rollouts will a doubling probably add less"
+            return f"{words}. A doubling will probably add less only beyond {short(flat.reach)} rollouts"
         return (
             f"{words}. From {short(flat.rollouts)} rollouts on, a doubling will probably add less than {flat.worth:g}"
         )
@@ -505,7 +505,7 @@ class _Answer:
         began = "" if best is None else f" since its best at {best.place}"
         if found.lost or self.live.flat is not None:
             gone = (
-                f"the reward has fallen{began} and little of its gain is left: at most go back to its best checkpoint"
+                f"the reward has fallen{began} and little of its gain is left: at most, return to its best checkpoint"
             )
             return Card("stop-here", gone if found.lost or self.live.flat is None else self.live.flat.message, keep)
         sick = [one.name for one in self.live.troubles if one.kind == "sick"]

@@ -225,7 +225,7 @@ def about_laws(fits: Fits) -> Iterator[Note]:
     yield Note(
         "best-group-size-at-grid-edge",
         "warning",
-        f"At the largest compute the best n {' and '.join(parts)}: a larger n may be better. A run there would show.",
+        f"At the largest compute the best n {' and '.join(parts)}: a larger n may be better. A run there would tell.",
         {"group_size": best, "near_limit": [list(pair) for pair in near], "max_rollouts_per_batch": limit},
     )
 
@@ -250,8 +250,8 @@ def _batch_limit(fits: Fits) -> int | None:
 def _law_at_bound(name: str, fits: Fits) -> Note:
     law = fits.laws[name]
     if law.at_bound == ("L",) and law.L == 0:
-        best = f"one value, {law.lower_plateau:g}, has the best curve at every budget in the data"
-        text = f"{name}: {best}, so this law is flat; a plan beyond the data may choose another."
+        best = f"{law.lower_plateau:g} is best at every budget in the data"
+        text = f"{name}: {best}, so this law is flat; beyond the data a plan may choose another."
     elif "k" in law.at_bound:
         step = f"M = {law.midpoint:.3g}" if law.x == "update_steps" else f"C = {10**law.midpoint:.3g}"
         what, over = ("B_p", "steps") if "problems" in name else ("n", "the budget" if step[0] == "C" else "steps")

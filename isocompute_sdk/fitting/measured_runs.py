@@ -102,10 +102,12 @@ class MeasuredRuns:
         return BestAtK(name, _compute(series, compute), series.value_T)
 
 
-def still_runs(series: Sequence[RunSeries], fell: Collection[str]) -> list[str]:
-    """Runs that do not rise where others of their B_p do: of their n, or of a smaller and of a larger one.
+def still_runs(series: Sequence[RunSeries], fell: Collection[str]) -> tuple[list[str], list[str]]:
+    """Runs that do not rise where others of their B_p do; those that fell are not among them.
 
-    A fit would take what failed in them for an effect of n. Those that fell are not among them.
+    Returns:
+        Those of whose n, or of a smaller and of a larger one, others rise: a fit would take what failed in them for an
+        effect of n. And those of the smallest n, which may be too small; a large one may not have risen yet.
     """
 
     def outrun(one: RunSeries, other: RunSeries) -> bool:
@@ -113,12 +115,15 @@ def still_runs(series: Sequence[RunSeries], fell: Collection[str]) -> list[str]:
         value_T = other.value_T[other.rollouts_T <= one.rollouts_T[-1]]
         return len(value_T) > 0 and not no_rise([value_T]) and float(np.median(value_T)) > float(one.value_T.max())
 
-    found: list[str] = []
+    failed, at_edge = list[str](), list[str]()
     for one in (one for one in series if one.run_id not in fell and no_rise([one.value_T])):
         beside = [other for other in series if other.problems_per_batch == one.problems_per_batch]
         sides = {int(np.sign(other.group_size - one.group_size)) for other in beside if outrun(one, other)}
-        found += [one.run_id] if 0 in sides or {-1, 1} <= sides else []
-    return found
+        if 0 in sides or {-1, 1} <= sides:
+            failed.append(one.run_id)
+        elif 1 in sides:
+            at_edge.append(one.run_id)
+    return failed, at_edge
 
 
 def still_note(metric: str, still: Sequence[str]) -> Note:
@@ -128,6 +133,16 @@ def still_note(metric: str, still: Sequence[str]) -> Note:
         "a larger one, rise. Check reward, grader and learning rate."
     )
     return Note("outlying-run", "warning", text, {"runs": [*still], "left_out": [*still]})
+
+
+def edge_note(metric: str, still: Sequence[str]) -> Note:
+    """That runs of the smallest n may have failed, and what follows."""
+    text = (
+        f"{listed(still, 5)}: no rise in {metric} beyond noise, but runs of larger n rise. Either this n is too small "
+        "here or these runs failed, and then larger n look better than they are. Check reward, grader and learning "
+        "rate; if they failed, plan without them."
+    )
+    return Note("outlying-run", "warning", text, {"runs": [*still], "at_edge": [*still]})
 
 
 def left_out(notes: Iterable[Note]) -> set[str]:

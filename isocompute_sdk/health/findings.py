@@ -50,7 +50,7 @@ class Advice:
 _PAIR = _paper("on easy sets use both a KL term and an entropy bonus; on hard sets neither", "section 3")
 _RATE = _paper("a learning rate of 1e-6 * sqrt(B / 1024), which beat constant and linear scaling", "section 3")
 _LOWER_RATE = _guess("restart from an earlier checkpoint with half the learning rate")
-_MORE_PROBLEMS = _paper("a larger B_p, which stabilises training, most of all on hard sets", "section 4")
+_MORE_PROBLEMS = _paper("a larger B_p, which stabilises training, especially on hard sets", "section 4")
 
 ADVICE: dict[str, Advice] = {
     "entropy-collapse": Advice("entropy has collapsed while most answers are still wrong", (_PAIR, _LOWER_RATE)),
@@ -62,7 +62,7 @@ ADVICE: dict[str, Advice] = {
     "truncated-responses": Advice(
         "responses are truncated at the token limit",
         (
-            _guess("a larger limit on response tokens (the paper's is 8,192)"),
+            _guess("a higher limit on response tokens (8,192 in the paper)"),
             _paper("no entropy bonus alone: on hard sets it made length explode", "section 3"),
         ),
     ),
@@ -90,15 +90,15 @@ ADVICE: dict[str, Advice] = {
     "low-last-evaluation": Advice(
         "the last evaluation alone is far below those before it",
         (
-            _guess("evaluate the last checkpoint again: as low a reward again means that the run collapsed"),
+            _guess("evaluate the last checkpoint again: if the reward is as low, the run collapsed"),
             _guess("plan without this evaluation to see whether it matters; check the grader"),
         ),
     ),
     "overfitting-run": Advice(
-        "the reward on held-out problems falls while that on training problems does not",
+        "the reward falls on held-out problems but not on training problems",
         (
             _paper(
-                "more training problems, or a smaller n: of 500 problems n = 512 overfits before n = 256",
+                "more training problems, or a smaller n: with 500 problems n = 512 overfits before n = 256",
                 "section 6",
             ),
             _paper("keep the best checkpoint; leave later evaluations out of a fit", "section 6"),
@@ -116,12 +116,12 @@ ADVICE: dict[str, Advice] = {
         ),
     ),
     "outside-predicted-band": Advice(
-        "the planned run is not where it was predicted",
+        "the planned run is outside its predicted band",
         (
             _guess(
                 "compare its recipe, data and model with those of the runs behind the fit, then check its step metrics",
             ),
-            _guess("fit again with this run and plan the rest of the budget again"),
+            _guess("refit with this run and replan the rest of the budget"),
         ),
     ),
     "filtered-rollouts": Advice(

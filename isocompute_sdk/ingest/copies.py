@@ -172,7 +172,7 @@ def continued(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
         if not rest or logs[0].first_step or not all(goes_on):
             continue
         message = (
-            f"run {first!r} goes on in {listed(rest, 4)}, from a checkpoint of the same experiment: read as one run. "
+            f"run {first!r} continues in {listed(rest, 4)}, from a checkpoint of the same experiment: read as one run. "
             "If they are different runs, read one of them alone."
         )
         note = Note("log-continued", "info", message, {"run_id": first, "logs": rest})

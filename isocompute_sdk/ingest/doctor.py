@@ -297,8 +297,8 @@ def _remarks(findings: Sequence[RunFinding], values: Rewards) -> list[str]:
     found: list[str] = []
     if {one.group_size for one in findings if one.runs is not None and one.readable} == {"1"}:
         found.append(
-            "n = 1 in all runs, as in PPO: a single rollout has no group to be compared with, so no n can be planned "
-            "from them. isocompute status and isocompute forecast read them; a plan needs runs with n of 2 or more."
+            "n = 1 in all runs, as in PPO: a single rollout has no group to be compared with, so no n can be planned. "
+            "isocompute status and isocompute forecast read these runs; a plan needs n of 2 or more."
         )
     # Those of updates show what the function can return too.
     rewards = [one for parts in _rewards(findings, TRAIN_REWARD).values() for _, one in parts]

@@ -79,7 +79,7 @@ class MappedRun(Spec):
     problems_per_batch: int | None = Field(default=None, ge=1)
     """B_p."""
     rollouts_per_batch: int | None = Field(default=None, ge=1)
-    """n B_p, in place of B_p or n."""
+    """n B_p, instead of B_p or n."""
     step_unit: StepUnit | None = None
     """What its logged steps count; None for what its framework is known to count."""
     steps_per_batch: float | None = Field(default=None, gt=0)
@@ -392,7 +392,7 @@ def _entry(found: Resolved, kept: str | None) -> MappedRun:
 
 
 def _of_runs(question: Question, entries: Mapping[str, MappedRun]) -> Question:
-    """The question, about what its runs can share: with several n the rollouts of an update in place of B_p."""
+    """The question, about what its runs can share: with several n the rollouts of an update instead of B_p."""
     if question.field != "problems_per_batch" or batch_asked([entries[name].group_size for name in question.runs]) == (
         question.field
     ):

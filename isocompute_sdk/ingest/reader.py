@@ -7,6 +7,7 @@ be read keeps nothing else from being read: `read` raises the first of it at the
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -268,6 +269,9 @@ class Collection:
         known = {table.path for table in self.loaded}
         for file in (file for file in tables if file not in known):
             with self.losing(file):
+                original = next((one.path for one in self.loaded if _same_bytes(one.path, file)), None)
+                if original is not None:
+                    raise NothingMeasured(f"{file}: a copy of {original}", "Nothing to do: it is left out.")
                 self.take(_load(file, self.format))
 
     def add(self, log: RunLog, config: SavedConfig | None, place: Path, beside: str) -> None:
@@ -536,13 +540,18 @@ class Collection:
             unread = [note for note in notes if note.code == "files-not-read"]
             self.left_out |= {file: note.message for note in unread for file in note.data["files"]}
             columns = [note for note in notes if note.code == "columns-left-out"]
-            why = "not known; to use one, --rename THEIRS=OURS"
+            why = "unknown; to use it, --rename THEIRS=OURS"
             self.left_out |= {f"column {', '.join(note.data['columns'])}": why for note in columns}
         for place, error in self.errors.items():
             if isinstance(error, NothingMeasured):
                 yield Note("run-left-out", "info", f"left out: {error.message}", {"message": error.message})
             elif self.ask:
                 yield Note("files-not-read", "warning", f"not read: {error}", {"files": [place]})
+
+
+def _same_bytes(one: Path, other: Path) -> bool:
+    # In other folders other settings may lie beside the same rewards.
+    return one.parent == other.parent and one.is_file() and filecmp.cmp(one, other, shallow=False)
 
 
 def _not_read(listing: Listing, through: str, what: str, files: Sequence[Path]) -> Note:
@@ -619,7 +628,7 @@ def named_by_file(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]
 
 
 def _journals_told_apart(tables: list[Table]) -> list[Table]:
-    """Journals with the folder in place of the name for runs of two studies that have one name; copies keep it."""
+    """Journals with the folder instead of the name for runs of two studies that have one name; copies keep it."""
     import polars as pl
 
     places: dict[str, list[int]] = {}

@@ -188,7 +188,7 @@ def _of_chart(path: Path, table: RawTable, runs: Sequence[str], rename: Mapping[
 def _calls_told(step: str) -> Note:
     """A warning where the x axis of a chart may count calls of W&B's `log`, and nothing says what it counts."""
     message = (
-        f"x axis {step} is read as the update step, but it counts W&B's log calls, of which an update may make "
+        f"x axis {step} is read as the update step, but it counts W&B's log calls, and an update may make "
         "several. If so, C is wrong: export the chart again with global_step on the x axis. If it counts updates, "
         f"--rename {step}=step confirms it."
     )
@@ -385,7 +385,7 @@ def _said(path: Path, name: str, frame: pl.DataFrame, names: Mapping[str, str]) 
             elif len(cells) and column in N_AND_BP:
                 raise changes_within(
                     f"{path}: run {name!r} changes its {column}; accepted: one value per run",
-                    "Give the parts different run_ids, and rollouts (C) in place of steps, which keep counting.",
+                    "Give the parts different run_ids, and rollouts (C), which keep counting, instead of steps.",
                     {one: frame[one] for one in frame.columns if canonical(one) is None},
                     frame[names[column]],
                     names.get("run_id"),

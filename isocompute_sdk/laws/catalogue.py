@@ -267,10 +267,10 @@ def hedged_prior(model: str | None = None) -> Fits:
     note = Note(
         "constants-of-another-model",
         "warning",
-        f"Without runs of your own, n comes from a prior over the {len(plateaus)} published model-and-set pairs"
+        f"Without your own runs, n comes from a prior over the {len(plateaus)} published model-and-set pairs"
         f"{f' of {model}' if own else ''}, with plateaus from "
-        f"{plateaus[0]} to {plateaus[-1]}. The shape of the law transfers, its constants do not: fit runs of "
-        "your own.",
+        f"{plateaus[0]} to {plateaus[-1]}. The shape of the law transfers, its constants do not: fit your "
+        "own runs.",
         {"plateaus": plateaus},
     )
     reason = "the prior holds laws of n in compute only"

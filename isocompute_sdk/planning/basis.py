@@ -53,7 +53,7 @@ class Basis:
             raise PlanError(
                 f"{self.fits.source} is the law of {self.fits.model}, and the plan is for {model}; "
                 "published plateaus differ up to 32-fold between models",
-                "Fit a pilot of your own, use <--prior | fits=published_prior>, or accept the risk: "
+                "Fit your own pilot, use <--prior | fits=published_prior>, or accept the risk: "
                 "<--allow-other-model | allow_other_model=True>.",
             )
 
@@ -69,7 +69,7 @@ class Basis:
             PlanError: a plan that was saved without its fits.
         """
         if plan.fits is None:
-            raise PlanError("this plan holds no fits", "Save it with them, or make it again from its runs.")
+            raise PlanError("this plan holds no fits", "Save it with them, or recreate it from its runs.")
         given = any(row.source == "given" for row in plan.settings)
         speed: Throughput | None = changes.get("throughput")
         if speed is not None and plan.throughput is not None:

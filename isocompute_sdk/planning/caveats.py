@@ -111,7 +111,7 @@ def extrapolation(ratio: float, what: str = "The plan's compute") -> Iterator[No
     yield Note(
         "extrapolation-beyond-3x",
         "warning",
-        f"{what} is {multiple(ratio)} times the largest that was seen: nothing was measured near it.",
+        f"{what} is {multiple(ratio)} times the largest measured: there are no data near it.",
         {"ratio": ratio},
     )
 
@@ -123,8 +123,8 @@ def another_model(law_model: str | None, model: str | None) -> Note:
     return Note(
         "constants-of-another-model",
         "warning",
-        f"{whose}{yours}. The shape of the law transfers, its constants do not: fit runs of your own. The best "
-        "n saturated at 512, 128, 64, 32 and 16 on five published pairs.",
+        f"{whose}{yours}. The shape of the law transfers, its constants do not: fit your own runs. The best "
+        "n levelled off at 512, 128, 64, 32 and 16 on five published pairs.",
         {"law_model": law_model, "model": model},
     )
 
@@ -134,7 +134,7 @@ def model_of_runs(model: str) -> Note:
     return Note(
         "context-taken-for-granted",
         "info",
-        f"The runs do not state their model: they are taken for runs of {model}. If they trained another one, fit "
+        f"The runs do not state their model; {model} is assumed. If they trained another model, fit "
         "runs of this one, or state theirs: --set model=NAME.",
         {"fields": ["model"], "model": model},
     )
@@ -230,13 +230,13 @@ def decline(n: int, onset: float, chance: float, step: float, largest: int, seen
         seen: largest compute that was run.
         went_on: what a run of this n says against it, as a sentence.
     """
-    ahead = f", beyond all runs, the largest of which ends at {short(seen)}" if onset > seen else ""
+    ahead = f", beyond all runs (the largest ends at {short(seen)})," if onset > seen else ""
     other = "A larger n" if step > 0 and n < 2 * largest else "A smaller n" if step < 0 else "Another n"
     return Note(
         "decline-within-budget",
         "warning",
-        f"At n = {n} rewards begin to fall at about C = {short(onset)}{ahead} (with probability "
-        f"{chance_text(chance)} before the budget is spent): if they do, more compute then buys nothing at this n; "
+        f"At n = {n} rewards begin to fall at about C = {short(onset)}{ahead} and with probability "
+        f"{chance_text(chance)} before the budget is spent. After that more compute buys nothing at this n; "
         f"predictions are those of the best checkpoint.{went_on} {other}, more training problems or a KL penalty can "
         "delay this; keep checkpoints and watch training against validation reward.",
         {"group_size": n, "onset": onset, "probability": chance},

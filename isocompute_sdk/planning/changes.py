@@ -256,7 +256,7 @@ def _without_fits(plan: Plan, chosen: Candidate, pricing: Pricing, recipe: Recip
 def _verdict(new: Plan) -> Verdict:
     """The verdict of other numbers than the planner's."""
     if new.fits is None:
-        return Verdict("undecided", f"changed by hand; no fits that the plan was saved with judge n = {new.group_size}")
+        return Verdict("undecided", f"changed by hand; the fits saved with the plan cannot judge n = {new.group_size}")
     found = new.verdict
     if found.kind == "clear" and new.fits.surface is None:
         return Verdict("undecided", f"changed by hand; n = {new.group_size} was not compared with other n here")

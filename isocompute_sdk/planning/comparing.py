@@ -269,6 +269,11 @@ def compare(
     same = (n, problems) == (plan.group_size, plan.problems_per_batch)
     if steps is None:
         steps = plan.update_steps if same else pricing.affordable_steps(n * problems)[0]
+        # Beside a plan that goes on with a run of its sizes, others do so too.
+        beside = [
+            one for one in plan.alternatives if plan.past and (one.group_size, one.problems_per_batch) == (n, problems)
+        ]
+        steps = max([steps, *(one.update_steps for one in beside if one.kind != "before-change")])
     if steps < 1:
         batch = f"n * B_p = {n * problems} rollouts at equal {shared}"
         raise PlanError(f"{pricing.budget} does not pay for one step of {batch}", "Raise the budget.")

@@ -29,7 +29,7 @@ from isocompute_sdk.specs.sweep import Allocation, Sized
 from isocompute_sdk.tolerances import MIN_UPDATES, Tolerances
 
 Share = Annotated[float, Field(ge=0, le=1)]
-NONE_WORTH_IT = "none is worth its cost"
+NONE_WORTH_IT = "is worth its cost"
 SHARES = (0.01, 0.02, 0.04, 0.08, 0.15, 0.3)
 """Of the budget left, and of the hours to its deadline, that candidate runs take."""
 MIN_STEPS = 30
@@ -254,7 +254,7 @@ def ask(question: Question, search: Search) -> NextRuns:
     tolerances = Tolerances(choices.span)
     # Beside runs that go on anyway nothing waits for these.
     if min(total, regret) < (tolerances.nothing if going else tolerances.small):
-        reason = f"{now}; of the runs that could come first, {NONE_WORTH_IT}"
+        reason = f"{now}; no run made first {NONE_WORTH_IT}"
         return NextRuns.none(budget, fits.metric, question.plan, regret, reason)
     return _advice(question, outlook, picks, regret, now)
 
@@ -421,7 +421,7 @@ def worth(saving: float) -> str:
     """What runs are expected to save together, in words; why a pilot comes first though that is almost nothing."""
     if saving >= 0.0005:
         return f"expected to save {saving:.3f}"
-    return "expected to save < 0.001 by the prior; they show whether it holds for your model"
+    return "expected to save < 0.001 by the prior, which they test on your model"
 
 
 def named(runs: Sequence[NextRun], problems: int) -> str:

@@ -225,7 +225,7 @@ def _first_round(
     runs = tuple(advised(t, pricing, 0.0, why) for t, why in zip(first, settles, strict=True))
     largest = max((run.group_size for run in runs), default=now[0])
     beyond = f" (this round tests up to n = {largest})" if now[0] > largest else ""
-    reason = f"{law} n = {now[0]}{beyond}; whichever n is taken, we expect to lose at least {regret:.3f} of reward"
+    reason = f"{law} n = {now[0]}{beyond}; whichever n you take, we expect to lose at least {regret:.3f} of reward"
     if runs:
         cost = sum(run.cost for run in runs)
         reason += (
@@ -233,7 +233,7 @@ def _first_round(
             f"{cost / amount:.1%} of the budget, {worth(saving)}"
         )
     else:
-        reason += f"; of the pilots that could be run, {NONE_WORTH_IT}"
+        reason += f"; no pilot {NONE_WORTH_IT}"
     return NextRuns(runs, unit, amount, METRIC, *now, regret, saving, reason)
 
 

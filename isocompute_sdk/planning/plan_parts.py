@@ -151,7 +151,7 @@ class Approval:
         """What the check should find, and what follows; empty without a check."""
         if self.step is None:
             return ""
-        told = [] if self.expected is None else [f"we expect {self.expected:.3f} there"]
+        told = [] if self.expected is None else [f"we expect {self.expected:.3f} at that step"]
         if self.kind == "part":
             told.append("then isocompute forecast says whether to go on")
         if self.lowest is not None:

@@ -159,8 +159,8 @@ class Planner(Basis):
             equal: what the configuration has in common with the plan instead of the budget: `rollouts` (C), `steps` (M;
                 at equal B_p the same epochs), `time` (wall-clock hours; needs a throughput), or `batch` (B = n B_p and
                 M; its B_p follows). All of them are in the answer's `at_equal`.
-            reference: another configuration to compare with, in place of the best plan.
-            plan: a plan of this planner for the same budget, in place of the best plan.
+            reference: another configuration to compare with, instead of the best plan.
+            plan: a plan of this planner for the same budget, instead of the best plan.
             level: coverage of the intervals, which are paired.
             **options: as of `allocate`.
 

@@ -94,7 +94,7 @@ class PlansByBudget:
         if not fits.curves:
             raise PlanError(
                 f"these fits ({fits.source or fits.method}) predict no rewards, only group sizes",
-                "Fit runs of your own: their curves predict what a budget buys.",
+                "Fit your own runs: their curves predict what a budget buys.",
             )
 
     @classmethod
@@ -216,7 +216,7 @@ class BudgetFor(Answer):
         if self.expected is not None and self.has_interval:
             low = "less than any plan costs" if self.optimistic is None else amount_text(self.optimistic, self.unit)
             high = (
-                f"more than {amount_text(self.largest, self.unit)}: not certain within the budgets tried"
+                f"more than {amount_text(self.largest, self.unit)}: not reached within the budgets tried"
                 if self.conservative is None
                 else amount_text(self.conservative, self.unit)
             )
@@ -231,9 +231,17 @@ class BudgetFor(Answer):
         if self.plan is not None:
             p = self.plan
             lines.append(f"plan          {p.sizes}: {p.rollouts:,} rollouts, predicted {p.predicted_reward:.3f}")
+        if self.run_to_go_on is not None:
+            lines.append(f"or continue   {self.run_to_go_on} from a checkpoint, which may cost less")
         if self.limits:
             lines.append(f"your limits   {self.limits}")
         return lines
+
+    @property
+    def run_to_go_on(self) -> str | None:
+        """The run so far that may reach the reward for less than a new one; None if unknown, or if one reached it."""
+        gain = None if self.plan is None else self.plan.gain
+        return None if gain is None or self.reward <= gain.best.reward else gain.run_to_go_on
 
     @property
     def budget(self) -> Budget | None:
@@ -252,7 +260,7 @@ class BudgetFor(Answer):
             return f"{wanted} needs no training: the base model is predicted at {self.base_reward:.3f}{meant}"
         already = f"a run already reached {self.reached}; " if self.reached is not None else ""
         if self.expected is not None:
-            return f"{already}{wanted} is predicted to cost {amount_text(self.expected, self.unit)}"
+            return f"{already}{wanted} is predicted to cost a new run {amount_text(self.expected, self.unit)}"
         tried = f"within {FAR:g} x the largest run ({amount_text(self.largest, self.unit)})"
         shown = f"{self.largest_reward:.3f}"
         if float(shown) >= self.reward > self.largest_reward:
@@ -392,7 +400,7 @@ class Marginal(Answer):
         if self.verdict == "not-worth-it":
             return f"more budget is not worth it: {twice}, less than {least}; spend it on another recipe or other data"
         if self.verdict == "worth-it":
-            return f"more budget pays: {twice}"
+            return f"more budget is worth it: {twice}"
         return f"these runs do not show whether more budget is worth it ({least} or more): {twice}"
 
 

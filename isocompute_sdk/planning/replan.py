@@ -159,7 +159,7 @@ class Replan(Saved):
             return ()
         if self.checkpoint.path is None:
             raise PlanError(
-                f"option {chosen.name} starts from {self.checkpoint.place}, of which no checkpoint was found",
+                f"option {chosen.name} starts from {self.checkpoint.place}, whose checkpoint was not found",
                 "Name the folder of the checkpoints (checkpoints=).",
             ).in_shell("Name their folder: --checkpoints FOLDER.")
         folder = self.newest if chosen.name == "go-on" and self.newest is not None else self.loadable

@@ -190,7 +190,7 @@ def _at_equal(plan: Plan) -> str:
 def with_first(verdict: Verdict, first: NextRuns | None, *, is_open: bool) -> Verdict:
     """The verdict with what to run first: `measure-first` only where a run is worth its cost."""
     if verdict.kind == "borrowed" and (first is None or first.runs):
-        return replace(verdict, sentence=f"{verdict.sentence}: run a pilot of your own first")
+        return replace(verdict, sentence=f"{verdict.sentence}: run your own pilot first")
     return replace(verdict, kind="measure-first") if is_open and first is not None and first.runs else verdict
 
 
@@ -268,8 +268,8 @@ def _untold(plan: Plan, check: Approval) -> str:
         return "; there is no prediction to check against"
     best = plan.gain.best.reward
     if round(check.expected, 3) <= round(best, 3):
-        return f"; up to there it tests the prediction, without a gain over the best run ({best:.3f})"
-    return f"; a check on the way would prove nothing: the plan could pass it below the best run so far ({best:.3f})"
+        return f"; up to there it tests the prediction but gains nothing over the best run ({best:.3f})"
+    return f"; the plan could pass a check on the way and still be below the best run so far ({best:.3f})"
 
 
 def _part(plan: Plan, check: Approval, why: str = "") -> Approval:
@@ -347,7 +347,7 @@ def _check(plan: Plan, share: float) -> tuple[int, float | None, float | None]:
 
 
 def better_reward(plan: Plan) -> float | None:
-    """A reward above the best run and the plan by what counts as equal, to ask the cost of.
+    """A reward above the best run, also if it goes on, and the plan by what counts as equal, to ask the cost of.
 
     None if the metric ends below it, if the budget is the largest that such a question looks at, or if no n that was
     run is expected to reach it within that.
@@ -363,7 +363,7 @@ def _better(plan: Plan) -> float | None:
     """The same for any budget; None if the metric ends below it."""
     if plan.gain is None or plan.fits is None:
         return None
-    better = plan.gain.best.reward + max(plan.gain.gain, 0.0) + plan.fits.tolerances.equal
+    better = plan.gain.best.reward + max(plan.gain.gain, plan.gain.going_on, 0.0) + plan.fits.tolerances.equal
     return better if better <= plan.fits.bounds[1] else None
 
 

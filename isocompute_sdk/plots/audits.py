@@ -8,6 +8,7 @@ import numpy as np
 
 from isocompute_sdk.auditing.result import Audit, GroupAudit, RunAudit
 from isocompute_sdk.errors import FitError
+from isocompute_sdk.fitting.arrays import Array
 from isocompute_sdk.fitting.fit_parts import span
 from isocompute_sdk.plots import style
 from isocompute_sdk.plots.curves import axis_name, frontier_line
@@ -89,16 +90,18 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
         end = run.useful if run.fault == "collapse" else run.rollouts
         last[key] = max(last.get(key, 0.0), end)
     many = sum(len(curve.compute_T) for curve in curves) > style.MANY
-    last_value: dict[int, list[float]] = {}
+    last_value, lowest, drawn = dict[int, list[float]](), list[float](), list[tuple[Array, Array, str]]()
     for curve in curves:
         n = curve.group_size
         colour, mark = style.look(n)
         seen = curve.compute_T > 0
-        style.points(ax, curve.compute_T[seen], curve.reward_T[seen], colour, mark, many=many)
+        drawn.append((curve.compute_T[seen], curve.reward_T[seen], colour))
+        style.points(ax, *drawn[-1], mark, many=many)
         grid = np.geomspace(curve.first_compute, last.get((n, curve.problems_per_batch), curve.last_compute), 120)
         values = curve.predict(grid)
         ax.plot(grid, values, color=colour, linewidth=1.6, zorder=3)
         last_value[n] = [float(values[-1])]
+        lowest.append(float(values.min()))
     grid = np.geomspace(low, high, 240)
     frontier = frontier_line(ax, grid, fits.frontier(grid).reward)
     judged = [run for run in group.runs if run.expected is not None]
@@ -118,7 +121,7 @@ def audit_runs(group: GroupAudit, metric: str, *, ax: Axes | None = None) -> Axe
     style.log_axis(ax, low / 1.1, high * 1.25, axis_name(fits))
     ax.set_ylabel(metric)
     ax.set_title("Highest evaluation of each run, at the compute where it ended")
-    style.clip_falls(ax, [(c.compute_T, c.reward_T, style.look(c.group_size)[0]) for c in curves])
+    style.clip_falls(ax, drawn, fitted=lowest)
     samples = [
         Patch(
             facecolor=_face(style.MUTED, standing),

@@ -196,7 +196,7 @@ def _draw_curves(ax: Axes, fits: Fits, plan: Plan | None, level: int | None, tra
     ax.margins(y=0.06)
     ax.autoscale_view(scalex=False)
     predicted = [plan.predicted_reward] if plan is not None and plan.predicted_reward is not None else []
-    style.clip_falls(ax, drawn, [*(y for y, _ in labels), *predicted])
+    style.clip_falls(ax, drawn, [*(y for y, _ in labels), *predicted], [min(y[np.isfinite(y)]) for y in every])
     where = "" if exact is None else f" at $B_p$ = {exact}" + (f" (points at {level})" if exact != level else "")
     ax.set_title(f"{'No rise: evaluations and means' if fits.no_rise else CURVES}{where}")
     if plan is not None:

@@ -1,4 +1,4 @@
-"""What can be drawn of what: the kinds of `iso.plot` and `isocompute report --figure`, and figures in place of axes."""
+"""What can be drawn of what: the kinds of `iso.plot` and `isocompute report --figure`, and figures instead of axes."""
 
 from __future__ import annotations
 

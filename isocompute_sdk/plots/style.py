@@ -52,8 +52,8 @@ COLUMN = 110.0
 """Points of width of one column of a legend."""
 ABOVE = "above"
 """Group of the labels above the axes."""
-FEW, MOST_OF_AXIS = 0.05, 0.4
-"""Share of the points that may lie below the vertical axis, where they would take more than this share of it."""
+MOST_OF_AXIS = 0.4
+"""Share of the axis that points below all fitted curves may take."""
 MANY = 300
 """Evaluations of a picture from which their marks are small and pale."""
 DENSE = 4000
@@ -222,7 +222,12 @@ def name_sizes(ax: Axes, ends: Mapping[int, Sequence[float]], more: Sequence[Lab
     end_labels(ax, [*((float(np.mean(y)), sample(n)) for n, y in ends.items()), *more])
 
 
-def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequence[float] = ()) -> None:
+def clip_falls(
+    ax: Axes,
+    lines: Sequence[tuple[Array, Array, str]],
+    kept: Sequence[float] = (),
+    fitted: Sequence[float] = (),
+) -> None:
     """End the vertical axis below the runs' rises, mark with an arrow where a run falls further, and say how far.
 
     A run that collapses would otherwise take most of the axis.
@@ -231,6 +236,8 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
         ax: axes whose upper limit stands.
         lines: compute, values and colour of every run, in order of compute. Limits that were set stay.
         kept: other values that stay in view: labels of what lies outside leave the axes no room.
+        fitted: the lowest values of curves through these lines, where each line holds the runs of one configuration:
+            points of one that fell then lie before the best of another.
     """
     rises = [y[: int(np.argmax(y)) + 1] for _, y, _ in lines if len(y)]
     if not rises or not ax.get_autoscaley_on():
@@ -238,10 +245,8 @@ def clip_falls(ax: Axes, lines: Sequence[tuple[Array, Array, str]], kept: Sequen
     values = np.concatenate([y for _, y, _ in lines])
     # Half of the points stay, also where most runs fell soon.
     lowest, top = min([*kept, float(np.median(values)), *(float(y.min()) for y in rises)]), ax.dataLim.y1
-    # Where runs of one configuration are drawn together, a few points of one that fell lie before the best of another.
-    most = float(np.quantile(values, FEW))
-    if most - lowest > MOST_OF_AXIS * (top - lowest):
-        lowest = min([*kept, most])
+    if fitted and min(fitted) - lowest > MOST_OF_AXIS * (top - lowest):
+        lowest = min([*kept, *fitted])
     # Room for two lines of text below all points that stay.
     strip = (14 + 2 * LINE) / (ax.bbox.height * 72 / ax.figure.dpi)
     top += 0.06 * (top - lowest)

@@ -157,7 +157,7 @@ COLUMNS: tuple[Column, ...] = (
 )
 """Every column, in the order of `RunSet.to_polars`."""
 
-BATCH = Column("rollouts_per_batch", "integer", "rollouts per update, n B_p; in place of B_p", _BATCH, 1)
+BATCH = Column("rollouts_per_batch", "integer", "rollouts per update, n B_p; instead of B_p", _BATCH, 1)
 """A column that is accepted on the way in, and gives `problems_per_batch`."""
 PLACEHOLDERS = {"group_size": "N", "problems_per_batch": "BP", BATCH.name: "R", "updates_per_batch": "U"}
 """What stands for a number that a person has to fill in, in `--set group_size=N`."""
@@ -524,7 +524,7 @@ class Options:
     """Leave columns of text out, and take a reward without a name for the training reward if a trainer's quantities
     stand beside it, else for an evaluation; each with a note."""
     without_sizes: bool = False
-    """Put 1 in place of an unknown n or B_p."""
+    """Put 1 instead of an unknown n or B_p."""
     run_name: str = "run"
     """Name of the only run of a table that says neither its name nor n."""
     runs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])

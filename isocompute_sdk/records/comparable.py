@@ -141,7 +141,7 @@ def confounded(series: Sequence[RunSeries], pool: Sequence[str]) -> list[Note]:
                     "group-size-confounded",
                     "warning",
                     f"{name} changes together with the group size ({pairs}): what looks like an effect of n may be "
-                    f"an effect of {name}. Runs with one n and two values of it would tell them apart.",
+                    f"an effect of {name}. Runs of one n with two values of {name} would separate them.",
                     {"field": name, "values": {str(n): sorted(map(repr, v)) for n, v in values.items()}},
                 )
             )

@@ -269,7 +269,7 @@ def no_rise(curves: Iterable[Array]) -> bool:
 def no_rise_words(metric: str, runs: int) -> tuple[str, str]:
     """That rewards do not rise and what follows; and what to do."""
     who = "the run does" if runs == 1 else f"the {runs} runs together do"
-    so = "" if runs == 1 else "no n can be told from another and "
+    so = "" if runs == 1 else "n cannot be compared and "
     seen = f"{who} not rise in {metric} beyond noise, so {so}forecasts mean nothing"
     return seen, "Check the reward, the learning rate, and how hard the problems are."
 
@@ -433,7 +433,7 @@ def _long(frame: pl.DataFrame, named: Named, extra: Mapping[str, pl.Series], opt
     if refused := [name for name, series in extra.items() if not options.lenient or _is_setting(frame, series)]:
         names = [named.source.written[name] for name in refused]
         shown = f"column{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
-        why = "perhaps a setting, with one value in each run" if options.lenient else "not known"
+        why = "perhaps a setting: it has one value in each run" if options.lenient else "not known"
         raise wrong_column(f"{shown}: {why}", "Split the table by it, or leave it out and pool all runs.", names)
     metric = typed(named.known["metric"], BY_NAME["metric"], named.source)
     metric = metric.replace({name: spelled(name) for name in metric.drop_nulls().unique()})

@@ -287,7 +287,7 @@ def refuse_without(unknown: Sequence[str], named: Named, batch_column: str | Non
         in_shell += _other_count(sized_by, renamed[sized_by])
     in_shell += "" if batch_column is None else f" If it is something else: --ignore {quote(batch_column)}."
     if len(sizes) > 1 and sized:
-        in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size in place of --set group_size=N."
+        in_shell += f" If {' or '.join(sizes)} holds n, --rename COLUMN=group_size instead of --set group_size=N."
     if "rollouts" in absent and not {"step", "rollouts"} & set(renamed.values()):
         in_shell += " If another column counts updates: --rename THEIRS=step; if it counts rollouts: --rename THEIRS=C."
     raise RecordError(

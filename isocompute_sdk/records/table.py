@@ -131,8 +131,8 @@ def going_back_note(run: str, before: float, step: float, place: object) -> Note
 
 
 GOING_BACK = (
-    "If a resumed run counted from 0 again, give rollouts (C) that keep counting in place of steps, or give each part "
-    "its own run_id. If these checkpoints were evaluated later, leave it as it is."
+    "If a resumed run counted from 0 again, give rollouts (C), which keep counting, instead of steps, or each part its "
+    "own run_id. If these checkpoints were evaluated later, leave it as it is."
 )
 
 
@@ -306,7 +306,7 @@ def _refuse_changes(frame: pl.DataFrame, names: Sequence[str], source: Source, o
             f"run {run_id!r}: {source.name(name)} changes from {first[name]!r} ({source.locate(first['_at'])}) "
             f"to {other[name]!r} ({source.locate(other['_at'])}); accepted: one value per run",
             "Give the two parts different run_ids: they are different runs. If n or B_p changed mid-run, give "
-            "rollouts (C), which stay right across the change, in place of steps.",
+            "rollouts (C), which stay right across the change, instead of steps.",
             {theirs: cells.filter(here) for theirs, cells in others.items()},
             frame[name].filter(here),
             source.written.get("run_id"),
@@ -343,6 +343,12 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
     index = frame["rollouts"].is_null().arg_max() if frame["rollouts"].null_count() else None
     if index is not None:
         empty = [name for name in ("step", "problems_per_batch") if frame[name][index] is None]
+        if all(frame[name].null_count() < frame.height for name in empty):
+            raise RecordError(
+                f"{source.locate(index)}: {' and '.join(empty)} has no value ({frame['rollouts'].null_count()} such "
+                "rows); accepted: a number in every row",
+                "Fill the cell, or leave the row out.",
+            )
         batch = schema.batch_asked(frame["group_size"].unique().to_list())
         raise RecordError(
             f"{source.locate(index)}: rollouts are not given, and cannot be computed from step * group_size * "
@@ -357,7 +363,7 @@ def _with_rollouts(frame: pl.DataFrame, source: Source) -> pl.DataFrame:
 
 
 def _with_seconds(frame: pl.DataFrame, named: Named) -> Named:
-    """Seconds per update between the rows of a run, as a metric, in place of the columns of a clock."""
+    """Seconds per update between the rows of a run, as a metric, instead of the columns of a clock."""
     import polars as pl
 
     rows = frame.select("run_id", "step").with_row_index("row")
@@ -615,5 +621,5 @@ def _refuse_duplicate(frame: pl.DataFrame, repeated: pl.Series, source: Source, 
         "Give different runs their own run_id or seed. If the later row replaces the earlier one, as after a resume, "
         "remove the earlier; docs/logs.md has a call that does."
         if found is None
-        else f"If column {found[0]!r} tells the runs apart, add {option}."
+        else f"If column {found[0]!r} names the runs, add {option}."
     )

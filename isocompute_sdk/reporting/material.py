@@ -249,7 +249,7 @@ class Material:
 
     @property
     def going_on(self) -> str:
-        """The command that asks whether a run so far should go on in place of the plan; empty where that gains no more.
+        """The command that asks whether a run so far should go on instead of the plan; empty where that gains no more.
 
         Of the options that were typed it has those that say what is read.
         """

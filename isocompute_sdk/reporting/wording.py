@@ -107,7 +107,7 @@ def limit_options(plan: Plan) -> list[str]:
 
 
 def instead(plan: Plan, *, campaign: bool) -> tuple[str, str] | None:
-    """What to ask in place of a plan that is not worth its cost, in words and as an option; None of other plans.
+    """What to ask instead of a plan that is not worth its cost, in words and as an option; None of other plans.
 
     Args:
         plan: the plan.
@@ -155,7 +155,7 @@ def whether_to_go_on(plan: Plan) -> str:
 
 
 def going_on(plan: Plan) -> str:
-    """The command that asks whether a run so far should go on in place of the plan; empty where that gains no more."""
+    """The command that asks whether a run so far should go on instead of the plan; empty where that gains no more."""
     gain, small = plan.gain, plan.tolerances.small
     if gain is None or gain.run_to_go_on is None or gain.going_on < small:
         return ""

@@ -76,7 +76,7 @@ class Spec(Described):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """As in pydantic, with `SpecError` in place of pydantic's error."""
+        """As in pydantic, with `SpecError` instead of pydantic's error."""
         try:
             return super().model_validate(obj, **options)
         except ValidationError as error:

@@ -105,7 +105,7 @@ class Budget(Spec):
     command line and in Python `Friday` or a date is turned into the hours until then; in a file it would move. None: no
     deadline."""
     gpus: Annotated[Count | None, in_unit("GPUs")] = None
-    """GPUs on which it is spent; their name, as in `8xH100`, is not read: speed is given or measured. None: those of
+    """GPUs on which it is spent; their name, as in `8xH100`, is ignored: speed is given or measured. None: those of
     the `Hardware`."""
     spent: Annotated[dict[Purpose, Amount] | None, in_unit("that of the budget")] = None
     """Part of the amount that is spent or reserved, in the same unit, by purpose: pilot, labelling, probes, lost.
@@ -163,7 +163,7 @@ class Budget(Spec):
     @property
     def purposes(self) -> str:
         """What that was spent on, in words; empty if nothing is spent."""
-        words = {"pilot": "a pilot", "lost": "lost attempts"}
+        words = {"pilot": "earlier runs", "lost": "lost attempts"}
         return joined([words.get(one, one) for one in self.spent or ()] or [""])
 
     @property

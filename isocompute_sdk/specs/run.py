@@ -98,8 +98,8 @@ class Evaluation(Spec):
     """Update steps between two evaluations. Runs that a campaign chooses are evaluated four times at least, and the run
     of its plan as the plan says."""
     count: Annotated[Count | None, in_unit("evaluations")] = None
-    """Evaluations of a run after that of the base model, evenly spaced in rollouts, the last one at its end: after the
-    same numbers of rollouts for every group size, up to a batch. It replaces every_steps. None: every_steps."""
+    """Evaluations of a run after the base model's, evenly spaced in rollouts up to its end: at the same rollouts for
+    every group size, within a batch. Replaces every_steps. None: every_steps."""
     samples: Annotated[Count, in_unit("responses per problem")] = 4
     """Responses sampled per problem, k; metrics up to avg@k, best@k and worst@k follow."""
     temperature: Annotated[float, Number(ge=0)] = 0.6

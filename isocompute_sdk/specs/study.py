@@ -30,9 +30,9 @@ class ExecutorSpec(Spec):
     name: FolderName
     """Name of the executor, such as local, slurm or ray."""
     parallel: Annotated[Count | None, in_unit("runs")] = None
-    """Runs at a time. None: as many as there is room for."""
+    """Runs at a time. None: as many as fit."""
     grace_seconds: Annotated[Quantity, in_unit("seconds")] = 15.0
-    """Time in which a run may save its state when it is asked to end; then it is killed."""
+    """Time that a run gets to save its state when asked to end, before it is killed."""
 
     def executor(self) -> object:
         """The executor with these options, an object that meets `campaigns.executors.Executor`.
@@ -113,7 +113,7 @@ class ExecutorChoice(Spec):
 
 
 class Supervision(Spec):
-    """What happens to runs when the controller is told to leave, when they hang, and when they learn nothing."""
+    """What happens to runs when the controller is told to stop, when they hang, and when they learn nothing."""
 
     on_signal: Literal["stop", "detach"] = "stop"
     """What SIGTERM and SIGHUP to `isocompute run` do: `stop` ends its runs, `detach` lets them go on. Ctrl-C
@@ -125,8 +125,8 @@ class Supervision(Spec):
     max_hours: Annotated[Quantity | None, in_unit("hours")] = None
     """Wall-clock limit of one attempt at a run. None: no limit."""
     retries: Annotated[int, Number(whole=True, ge=0), in_unit("attempts")] = 2
-    """How often a run goes on from its checkpoint after it hung, ran out of time, was killed, or was lost without
-    getting further. Then it is abandoned, and the study goes on without it."""
+    """How often a run resumes from its checkpoint after it hung, ran out of time, was killed, or was lost without
+    progress. After that the study continues without it."""
     retry_after_seconds: Annotated[float, Number(ge=0), in_unit("seconds")] = 30.0
     """Time before the first retry; it doubles with each further one."""
     stop_on: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ class ProblemSource(Spec):
     split: Text = "train"
     """Split of the data set."""
     keep: dict[str, tuple[_Value, _Value]] = Field(default_factory=dict[str, "tuple[float, float]"])
-    """Column -> smallest and largest value of the rows that are used; a row without a value is not."""
+    """Column -> smallest and largest value to keep; rows without a value are dropped."""
     validation: Annotated[Count, in_unit("problems")] = 300
     """Rows that become validation problems; the others are for training."""
     seed: Seed = 0
@@ -242,7 +242,7 @@ class Study(Spec):
     """Single pilot runs, as `isocompute next` writes them; beside a sweep, one with the n, B_p and seed of a run of
     the sweep sets its length."""
     pilot: Pilot | None = None
-    """`auto`: the budget pays for a pilot whose runs are chosen while it goes on, then for the planned run; `sweep` is
+    """`auto`: the budget pays for a pilot whose runs are chosen as it runs, then for the planned run; `sweep` is
     not used. None: `sweep`, or `auto` in a study with a budget and no sweep."""
     budget: Budget | None = None
     """Budget of the final run, e.g. `3M` rollouts or `200 gpu_hours`. None: decided later."""
@@ -261,7 +261,7 @@ class Study(Spec):
     executor: AnyExecutor | None = None
     """What starts the runs: local, slurm, ray or another name, alone or with options. None: this machine."""
     supervision: Supervision = Supervision()
-    """What happens to runs when the controller is told to leave, when they hang, and when they learn nothing."""
+    """What happens to runs when the controller is told to stop, when they hang, and when they learn nothing."""
 
     @property
     def designed(self) -> Pilot | None:

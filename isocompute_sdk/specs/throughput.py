@@ -24,7 +24,7 @@ NEAR = 1.25
 """Without such batches, seconds are known for batches up to this factor outside the measured ones."""
 MORE_BATCHES = (
     f"To plan in hours, time larger batches, {TRADE_OFF_SPAN:g}x apart or more (isocompute run STUDY.yaml --probe), or "
-    "give --rollouts-per-second (and --step-overhead-seconds) in place of --throughput."
+    "give --rollouts-per-second (and --step-overhead-seconds) instead of --throughput."
 )
 """What to do if seconds of a batch are unknown."""
 SYSTEM_SHARE = 0.8
@@ -101,8 +101,8 @@ class Throughput(Spec):
     tokens_per_rollout: Annotated[Quantity | None, in_unit("tokens")] = None
     """Mean sampled tokens per rollout at the start of training. None: unknown, and budgets in tokens cannot be used."""
     gpus: Annotated[Count | None, in_unit("GPUs")] = None
-    """GPUs that the run occupies. None: unknown, as many as the speed is of; hours can be planned, GPU-hours and money
-    cannot."""
+    """GPUs that the run occupies. None: unknown, those on which the speed was measured; hours can be planned,
+    GPU-hours and money cannot."""
     usd_per_gpu_hour: Annotated[Quantity | None, in_unit("US dollars")] = None
     """Price of one GPU for one hour, in US dollars. None: unknown, and budgets in usd cannot be used."""
     latency_floor_seconds: Annotated[float, Number(ge=0), in_unit("seconds")] = 0.0

@@ -170,8 +170,8 @@ def measure(
     if exponent is None and len(counts) > 1:
         listed = joined([f"{count:,}" for count in counts])
         raise FitError(
-            f"these runs were on {listed} GPUs and do not show how speed grows with GPUs, as where each number had "
-            "batches of its own",
+            f"these runs were on {listed} GPUs and do not show how speed grows with GPUs, for example because "
+            "each number had its own batches",
             "Give gpu_exponent=..., 1 for ideal scaling, or time one batch on each number.",
         ).in_shell(
             "Plan with --gpu-exponent (isocompute allocate), 1 for ideal scaling, or time one batch on each number.",

@@ -309,7 +309,7 @@ def own(name: str, value: Value, when: str = "") -> Flag:
 
 
 def filled(table: Iterable[Section], case: Case[Any]) -> tuple[Section, ...]:
-    """The table with the values of a case; flags that the user hands through come last, in place of the table's."""
+    """The table with the values of a case; flags that the user hands through come last, instead of the table's."""
     passed: Mapping[str, Any] = case.options.passed if isinstance(case.options, FrameworkOptions) else {}
 
     def holds(when: str) -> bool:

@@ -26,6 +26,6 @@ def word(value: Any) -> str:
 def quoted(text: str) -> str:
     """Text in single quotes, in which only backslashes before a quote or at the end are special."""
     if "${" in text:
-        raise ValueError(f"{text!r} holds '${{', which veRL would take for a reference: use another folder or name")
+        raise ValueError(f"{text!r} holds '${{', which veRL would read as a reference: use another folder or name")
     text = re.sub(r"(\\*)'", r"\1\1\\'", text)
     return "'" + re.sub(r"(\\+)\Z", r"\1\1", text) + "'"

@@ -60,7 +60,7 @@ class RaySpec(ExecutorSpec):
     cpus: Annotated[Count, in_unit("cores")] = 1
     """Cores that Ray reserves for a run; a framework that starts Ray itself reserves its own."""
     gpus: Annotated[Count | None, in_unit("GPUs")] = None
-    """GPUs of the cluster at its full size, if it adds nodes on demand. None: those that it has."""
+    """GPUs of the cluster at its full size, if it adds nodes on demand. None: those it has now."""
     env: dict[OptionName, str] = Field(default_factory=dict[str, str])
     """Environment variables for the runs, which see those of the cluster and not those of `isocompute run`. Ray's
     dashboard shows them."""

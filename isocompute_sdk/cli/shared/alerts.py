@@ -159,7 +159,7 @@ def _planned(path: Path) -> PlannedRun:
         raise SpecError(
             f"--plan {path} predicts no band (its fits: {'none' if fits is None else fits.method}); accepted: a plan "
             "from fits of method 'surface'",
-            "Plan from runs of your own: isocompute allocate RUNS --budget ... --output plan.json.",
+            "Plan from your own runs: isocompute allocate RUNS --budget ... --output plan.json.",
         )
     if fits.compute != "log10_rollouts":
         raise SpecError(
@@ -331,7 +331,7 @@ class Watcher:
         """Print each reading error once; paths that never held logs are waited for."""
         text = in_a_line(error)
         if known or self.interval is None:
-            self._complain(f"cannot read for now: {text}")
+            self._complain(f"cannot read yet: {text}")
         elif not self.waits_in_silence:
             self._complain(f"waiting, checking every {self.interval:g} s until Ctrl-C: {text}")
 

@@ -278,7 +278,7 @@ def _what_next(plan: Plan, typed: Typed, saved: Path | None) -> list[str]:
         backend = "" if plan.backend is None else f" --backend {plan.backend}"
         train = f"isocompute launch {quote(str(saved))}{backend}{model_option(plan.model)}{gpus}"
     if plan.approval is None or plan.approval.kind != "do-not":
-        launched = f"or anew, outside the campaign: {train}" if typed.campaign else f"next: {train}"
+        launched = f"or from scratch, outside the campaign: {train}" if typed.campaign else f"next: {train}"
         return [*filter(None, [typed.campaign]), launched, *going_on("or", plan, typed)]
     # Where no runs were looked for, a borrowed n still asks for a pilot.
     first = plan.verdict.kind == "borrowed" if plan.next_runs is None else bool(plan.next_runs.runs)
@@ -303,7 +303,7 @@ def _what_next(plan: Plan, typed: Typed, saved: Path | None) -> list[str]:
 
 
 def going_on(lead: str, plan: Plan, typed: Typed) -> list[str]:
-    """How to ask whether a run so far should go on in place of the plan, behind a first word; empty without one."""
+    """How to ask whether a run so far should go on instead of the plan, behind a first word; empty without one."""
     from isocompute_sdk.reporting import wording
 
     command = filled(wording.going_on(plan), typed.words)

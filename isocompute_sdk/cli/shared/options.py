@@ -41,14 +41,14 @@ Save = Annotated[
 Plot = Annotated[Path | None, option("Folder for pictures: reward_curves.png, allocation_law.png.", OUTPUT)]
 Verbose = Annotated[bool, option("Show all notes and details.", OUTPUT, "--verbose", "-v")]
 EvalSet = Annotated[
-    str | None, option("Evaluation set; needed where the metric was measured on several.", None, "--eval-set")
+    str | None, option("Evaluation set; needed if the metric was measured on several.", None, "--eval-set")
 ]
 Sweeps = Annotated[Path | None, option("Folder of sweeps with provenance to add to the corpus.", None, "--sweeps")]
 Pool = Annotated[
     list[str] | None,
     option(
-        "Context field that may differ between runs; unstated: missing values count as those of the other runs; "
-        "eval_set: sets with other names hold the same problems. Repeatable.",
+        "Context field that may differ between runs; unstated: missing values equal those of the other runs; "
+        "eval_set: sets of any name hold the same problems. Repeatable.",
         None,
         "--pool",
     ),
@@ -56,7 +56,7 @@ Pool = Annotated[
 Map = Annotated[
     Path | None,
     option(
-        "Filled-in mapping from `isocompute doctor PATH --output map.yaml`, in place of paths.",
+        "Filled-in mapping from `isocompute doctor PATH --output map.yaml`, instead of paths.",
         "What the columns mean",
         "--map",
     ),

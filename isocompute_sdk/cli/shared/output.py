@@ -60,7 +60,7 @@ def terminal(**options: Any) -> Console:
 
 
 def for_shell(error: BaseException) -> str:
-    """An error in words for a terminal: its hint names flags in place of arguments."""
+    """An error in words for a terminal: its hint names flags instead of arguments."""
     if not isinstance(error, IsoComputeError) or error.shell_hint is None:
         return str(error)
     return f"{error.message}\n  {error.shell_hint}"

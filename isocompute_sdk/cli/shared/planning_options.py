@@ -15,7 +15,7 @@ from isocompute_sdk.cli.shared import options as opt
 from isocompute_sdk.cli.shared.display import print_notes, print_plan
 from isocompute_sdk.cli.shared.following import say_first
 from isocompute_sdk.cli.shared.output import emit_json, say
-from isocompute_sdk.cli.shared.typed import Typed
+from isocompute_sdk.cli.shared.typed import Typed, filled
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.phrases import joined
 
@@ -66,7 +66,7 @@ class SpeedOptions:
     ] = None
     gpus: Annotated[
         str | None,
-        opt.option("Number of GPUs; divides every batch. From several (8,16,32) the plan chooses.", _HARDWARE),
+        opt.option("Number of GPUs; divides every batch. Given several (8,16,32), the plan chooses.", _HARDWARE),
     ] = None
     step_overhead_seconds: Annotated[
         float | None,
@@ -79,7 +79,7 @@ class SpeedOptions:
         float | None, opt.quantity("--tokens-per-rollout", "Mean tokens per rollout, at the start.", _UNITS)
     ] = None
     usd_per_gpu_hour: Annotated[float | None, opt.quantity("--usd-per-gpu-hour", "Price in dollars.", _UNITS)] = None
-    gpu_exponent: Annotated[float | None, opt.option("Speed grows as GPUs to this power; 1 is ideal.", _UNITS)] = None
+    gpu_exponent: Annotated[float | None, opt.option("Speed grows with GPUs to this power; 1 is ideal.", _UNITS)] = None
     throughput: Annotated[Path | None, opt.option("Speed file of `isocompute run --probe` (YAML).", _UNITS)] = None
     deadline: Annotated[
         str | None,
@@ -308,11 +308,9 @@ class PlanningOptions(BudgetOptions):
     marginal: Annotated[bool, opt.option("Ask what more budget would buy.", _ASK, "--marginal")] = False
     equal: Annotated[
         str | None,
-        opt.option("What --compare holds equal instead of the budget: rollouts, steps, time or batch.", _ASK),
+        opt.option("What --compare holds equal, instead of the budget: rollouts, steps, time or batch.", _ASK),
     ] = None
-    reference: Annotated[str | None, opt.option("What to compare with instead of the best plan: n=8,bp=32.", _ASK)] = (
-        None
-    )
+    reference: Annotated[str | None, opt.option("Compare with this instead of the best plan: n=8,bp=32.", _ASK)] = None
     output: opt.Save = None
     plot: opt.Plot = None
     verbose: opt.Verbose = False
@@ -384,9 +382,12 @@ class PlanningOptions(BudgetOptions):
         print_notes(found.notes)
         for path in saved:
             say(f"wrote {path}")
+        typed = Typed(tuple(sys.argv[1:]))
         if isinstance(found, BudgetFor) and found.budget is not None:
-            typed = Typed(tuple(sys.argv[1:]))
             say(f"{'next' if found.reachable else 'to try it anyway'}: {typed.instead(budget_option(found.budget))}")
+        if isinstance(found, BudgetFor) and (run := found.run_to_go_on) is not None:
+            command = filled(f"isocompute forecast RUNS --run {quote(run)}", typed.words)
+            say(f"or, to see what continuing {run} would reach: {command}")
 
     def _saved(self, plan: Plan) -> list[Path]:
         saved = [] if self.output is None else [plan.save(self.output)]

@@ -118,7 +118,7 @@ class ReadingOptions(TableOptions):
         str | None,
         opt.option(
             "Metric to use: by default avg@4, else what most runs have, else the training reward. "
-            "Also says what a column `reward` or `value` holds.",
+            "Also names what a column `reward` or `value` holds.",
             PANEL,
             "--metric",
         ),
@@ -137,7 +137,7 @@ class FittingOptions(TableOptions):
         list[str] | None,
         opt.option(
             "Metric to fit; repeatable, the first decides. By default avg@4, else what most runs have, else the "
-            "training reward. Also says what a column `reward` or `value` holds.",
+            "training reward. Also names what a column `reward` or `value` holds.",
             None,
             "--metric",
         ),

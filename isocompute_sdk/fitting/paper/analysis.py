@@ -87,7 +87,7 @@ def _refuse_partly_known(runs: Sequence[SurfaceRun]) -> None:
         raise FitError(
             f"{len(unknown)} of {len(runs)} runs do not record their problems per batch ({', '.join(unknown[:3])}); "
             "accepted: known for all runs or for none",
-            "Add <--set problems_per_batch=... | problems_per_batch=...> if all have the same, or fit them apart.",
+            "Add <--set problems_per_batch=... | problems_per_batch=...> if all have the same, or fit them separately.",
         )
 
 

@@ -97,15 +97,15 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
     if odd := known.outlying_runs:
         named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(odd.items())[:5])
         text = (
-            f"{counted(len(odd), 'run')} differed from the others by this much reward: {named}. Each gets less weight. "
+            f"{counted(len(odd), 'run')} differed from the others in reward: {named}. Each gets less weight. "
             f"Check for a different evaluation set, grader or checkpoint; plan without them to see whether they matter."
         )
         notes.append(Note("outlying-run", "warning", text, {"runs": dict(odd)}))
     if wild := known.outlying_evaluations:
         text = (
-            f"Outliers, moved towards the evaluations beside them: {counted(sum(wild.values()), 'evaluation')} in "
-            f"{counted(len(wild), 'run')} (most in {max(wild, key=wild.__getitem__)}). Look at the grader and at "
-            "failed evaluations."
+            f"Outliers, moved towards their neighbours: {counted(sum(wild.values()), 'evaluation')} in "
+            f"{counted(len(wild), 'run')} (most in {max(wild, key=wild.__getitem__)}). Check the grader and failed "
+            "evaluations."
         )
         severity = "warning" if "outlying-evaluations" in known.doubts else "info"
         notes.append(Note("outlying-evaluations", severity, text, {"runs": dict(wild)}))

@@ -143,7 +143,7 @@ class Passport:
     def lines(self) -> list[str]:
         """The passport as text; the first line is the backtest."""
         test = self.backtest
-        known = " and what follows a fall left out" if self.ends_left_out else ""
+        known = " and everything after a fall left out" if self.ends_left_out else ""
         first = (
             "backtest: not possible, too few evaluations would remain"
             if test is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.campaigns.overview import check_so_far, in_the_way, to_go_on
 from isocompute_sdk.errors import IsoComputeError, shell_form
@@ -58,7 +60,11 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     approval, outcome = plan.approval, material.comparison
     if material.flat and outcome is None and approval is not None:
         return _without_rise(material, plan, approval)
-    more = _going_on(material)
+    more, passed = _going_on(material), _passed(material, plan)
+    if passed and approval is not None:
+        # Of what is behind it there is nothing to approve: all numbers are of the whole plan.
+        approval = Approval("approve", "", None)
+        plan = replace(plan, approval=approval)
     before = "" if outcome is None else "Before it was trained: "
     told = "" if approval is None else approval.reason
     texts = [text for text in (plan.verdict.sentence, plan.verdict.odds) if text not in ("", told)]
@@ -103,6 +109,9 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
     tone = "neutral" if approval is None else TONES[approval.kind]
     decision, command = ("", "") if approval is None else _decision(material, plan, approval)
     sentence = f"{'Run' if tone in ('good', 'caution') else 'The plan would be'} {say.configuration(plan)}."
+    if passed:
+        tone, decision, command = "neutral", f"Nothing to approve before it ends. {say.sentence(passed)}", ""
+        sentence = f"The campaign trains {say.configuration(plan)}."
     facts = [*_cost(material, plan), *_expected(plan), *_limited(plan), *_gained(plan), *today, *_lost(plan)]
     first = plan.next_runs
     if approval is not None and approval.kind == "do-not" and first is not None and first.runs:
@@ -119,14 +128,28 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         ]
     return Answer(
         tone=tone,
-        label="Changed by hand, not judged" if approval is None else approval.label,
+        label="In training" if passed else "Changed by hand, not judged" if approval is None else approval.label,
         sentence=sentence,
         decision=decision,
         command=command,
         facts=tuple(facts),
-        rule=() if approval is None else _rule(plan, approval),
+        rule=() if approval is None or passed else _rule(plan, approval),
         more=tuple(more),
     )
+
+
+def _passed(material: Material, plan: Plan) -> str:
+    """What the run of a campaign's plan measured at the step up to which it was approved; empty before that."""
+    campaign, runs = material.campaign, material.runs
+    if (
+        campaign is None
+        or campaign.done
+        or runs is None
+        or material.comparison is not None
+        or not material.planned_again
+    ):
+        return ""
+    return check_so_far(campaign, plan, runs)
 
 
 def _without_rise(material: Material, plan: Plan, approval: Approval) -> Answer:
@@ -160,8 +183,8 @@ def _rule(plan: Plan, approval: Approval) -> tuple[tuple[str, str], ...]:
             "Approve up to a step",
             "if the threshold of that check would lie below the best run, or the plan costs more than "
             f"{FAR:g} x the largest run at any n, or goes beyond where a run of its n fell, or nothing was run at its "
-            "n or within an octave of its B_p (then at most half of the plan); it is a test where it is expected to "
-            "gain nothing by then",
+            "n or within an octave of its B_p (then at most half of the plan); it is a test if no gain is expected "
+            "by then",
         ),
         "approve": ("Approve", "otherwise"),
     }
@@ -243,8 +266,6 @@ def _going_on(material: Material) -> list[Block]:
             text += ". The run of its plan has ended, and its next start fits it with the others"
         elif (plan := material.plan) is not None and stop is None and not (plan.fits is not None and plan.fits.no_rise):
             text += ". It trains its plan to the end, whatever is approved here, and does not stop at a check"
-            if checked := "" if material.runs is None else check_so_far(campaign, plan, material.runs):
-                text += f". {say.sentence(checked)[:-1]}"
         if campaign.controller is None:
             other, how = material.asked.budget, "to go on"
             if other is not None and other.in_place_of(budget).replace(spent=None) != budget.replace(spent=None):
@@ -465,7 +486,7 @@ def _lost(plan: Plan) -> list[Fact]:
         first, sizes = plan.next_runs, best_sizes(plan)
         detail = "with 80 % probability"
         if first is not None:
-            detail += f"; whichever n is taken, we expect to lose at least {first.regret_now:.3f} of reward"
+            detail += f"; whichever n you take, we expect to lose at least {first.regret_now:.3f} of reward"
         return [Fact("Best n", sizes, detail)] if sizes else []
     loss, wrong = plan.odds.expected_loss, 1.0 - plan.odds.probability_best
     if round(loss, 3) == 0.0:
@@ -526,10 +547,9 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     if settings:
         texts.append(f"Assumed, since neither the runs nor you gave them: {', '.join(settings)}.")
     if plan.fits is not None and plan.verdict.kind != "borrowed" and len(plan.fits.group_sizes) > 1:
-        ends = dict(zip(plan.fits.group_size_range, (("smallest", "smaller"), ("largest", "larger")), strict=True))
+        ends = dict(zip(plan.fits.group_size_range, ("smaller", "larger"), strict=True))
         if plan.group_size in ends:
-            edge, beyond = ends[plan.group_size]
-            texts.append(f"n = {plan.group_size} is the {edge} that was run: no {beyond} n was measured.")
+            texts.append(f"No {ends[plan.group_size]} n than {plan.group_size} was run.")
     if plan.reward_interval is not None:
         texts.append(INTERVALS)
     return texts

@@ -77,7 +77,7 @@ def runs(material: Material) -> Section:
     if drawn:
         blocks.append(Grid(tuple(drawn)))
         said = [text for name, text in COVERAGE.items() if any(one.name.startswith(name) for one in drawn)]
-        text = " ".join([*said, "Lines are means of neighbouring steps where there are many."])
+        text = " ".join([*said, "With many steps, lines are means of neighbouring steps."])
         blocks.append(Paragraph(text, quiet=True))
     return Section(name, title, tuple(blocks))
 

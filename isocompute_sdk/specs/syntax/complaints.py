@@ -130,7 +130,7 @@ def _literals(expected: str) -> list[str]:
 def _seen_path(location: Sequence[str | int], data: object) -> Path:
     """The part of a location that exists in what the user wrote, and one missing or wrong key after it.
 
-    A scalar in place of a list of one has no position 0 in the file.
+    A scalar instead of a list of one has no position 0 in the file.
     """
     path: list[str | int] = []
     for part in location:

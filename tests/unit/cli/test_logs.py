@@ -182,8 +182,8 @@ def test_the_mapping_that_an_error_suggests_is_a_new_file_and_keeps_what_was_sai
 ) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
-        for name in ("a.csv", "b.csv"):
-            (tmp_path / folder / name).write_text("step,avg@4\n0,0.1\n10,0.2\n")
+        for name, reward in (("a.csv", 0.2), ("b.csv", 0.3)):
+            (tmp_path / folder / name).write_text(f"step,avg@4\n0,0.1\n10,{reward}\n")
     ok(isocompute("doctor", "one", "--output", "map.yaml"))
     refused = isocompute("allocate", "two", "--budget", "3M", "--set", "model=mine")
     (typed,) = re.findall(r"isocompute (doctor two .*?yaml)", refused.stderr)

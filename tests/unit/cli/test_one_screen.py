@@ -164,7 +164,8 @@ def test_where_nothing_is_run_first_next_ends_as_the_plan_does(isocompute: Comma
         for command in ("allocate", "next")
     ]
     assert ends[0] == ends[1]
-    assert "isocompute allocate 'my runs.csv'" in ends[0]
+    assert ": isocompute " in ends[0]
+    assert "'my runs.csv'" in ends[0]
 
 
 @pytest.mark.parametrize(("sweep", "reached"), [("mul31-easy-3m", False), ("smollm2-hard", True)])

@@ -451,16 +451,18 @@ def test_the_page_of_a_paused_campaign_gives_the_answer_of_its_study_and_the_com
     ok(isocompute(*shlex.split(found.resuming)[1:]))
     assert gather(folder, Asked()).comparison is not None
     assert isocompute("next", "study.yaml").returncode == 1
-    # While the plan is trained its page says what was measured at the step of its approval.
+    # While the plan is trained its page says, in place of asking for it, what was measured at the step of its approval.
     going = tmp_path / "going"
     shutil.copytree(folder, going)
     for name in ("comparison.json", "refit.json", f"{read_decisions(folder)[-1].planned}/exit.json"):
         (going / name).unlink()
     journal = going / read_decisions(folder)[-1].planned / "metrics.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:-3]))
-    text = " ".join(one.text for one in build(gather(going, Asked())).answer.more if isinstance(one, Missing))
+    shown = build(gather(going, Asked())).answer
     assert made.approval is not None
-    assert f"step {made.approval.step}: measured" in text
+    assert f"step {made.approval.step}: measured" in shown.decision
+    # What it has trained already is not to be approved.
+    assert "Approve" not in shown.label
     (tmp_path / "study.yaml").write_text(Path("study.yaml").read_text().replace("100k", "150k"))
     assert "isocompute run study.yaml" in ok(isocompute("next", "study.yaml")).stdout
     # From another folder the same command would begin another campaign.

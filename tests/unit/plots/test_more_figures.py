@@ -116,19 +116,15 @@ def test_runs_that_fall_together_share_one_number_that_is_of_no_one_colour(make_
     assert number.get_color() == plots.style.INK
 
 
-def test_few_points_of_one_seed_that_fell_leave_the_axis_to_the_others() -> None:
+def test_one_seed_that_fell_leaves_the_axis_to_the_curve_through_the_others() -> None:
     x = np.geomspace(1e3, 1e5, 100)
     y = 0.7 + 0.1 * np.log10(x / 1e3)
-    y[40:43] = 0.0
-    ax = plots.style.canvas(None)
-    ax.plot(x, y)
-    plots.style.clip_falls(ax, [(x, y, "black")])
-    assert ax.get_ylim()[0] > 0.5
     y[40:60] = 0.0
-    ax = plots.style.canvas(None)
-    ax.plot(x, y)
-    plots.style.clip_falls(ax, [(x, y, "black")])
-    assert ax.get_ylim()[0] <= 0.0
+    for fitted, shown in (([0.7], True), ([], False)):
+        ax = plots.style.canvas(None)
+        ax.plot(x, y)
+        plots.style.clip_falls(ax, [(x, y, "black")], fitted=fitted)
+        assert (ax.get_ylim()[0] > 0.5) == shown
 
 
 @pytest.mark.parametrize("span", [3.0, 1e3])

@@ -96,6 +96,12 @@ def test_without_problems_per_batch_the_step_is_unknown():
     assert np.isnan(run.step_T).all()
 
 
+def test_one_empty_cell_asks_for_its_value_and_not_for_a_setting():
+    with pytest.raises(RecordError) as refused:
+        RunSet.from_columns({"n": [8, 8], "bp": [4, 4], "step": [1, None], "avg@4": [0.1, 0.2]})
+    assert "rollouts_per_batch" not in f"{refused.value.hint} {refused.value.shell_hint}"
+
+
 @pytest.mark.parametrize("name", ["step", "rollouts", "value", "n"])
 def test_a_metric_may_bear_the_name_of_a_column(name: str):
     runs = RunSet.from_columns({"n": [8], "C": [5], "reward": [0.5]}, metric=name)

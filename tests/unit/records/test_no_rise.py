@@ -53,7 +53,7 @@ def test_two_values_near_zero_do_not_hide_a_rise() -> None:
 
 def test_a_run_that_never_rises_is_left_out_where_its_neighbours_rise() -> None:
     rng, steps = np.random.default_rng(3), np.arange(0, 401, 20)
-    still = ("n8-s0", "n12-s0", "n32-s0")
+    still = ("n8-s0", "n12-s0", "n32-s0", "n2-s0")
     parts = []
     for name in ("n4-s0", "n4-s1", "n8-s1", "n16-s0", *still):
         n = int(name[1:].split("-")[0])
@@ -65,7 +65,11 @@ def test_a_run_that_never_rises_is_left_out_where_its_neighbours_rise() -> None:
     runs = RunSet.from_frame(pl.concat(parts))
     fits = iso.fit(runs, "avg@4")
     assert "entropy-collapse" in {note.code for note in fits.notes}
-    # Whether the run of n = 32 failed or so large an n does, no other says.
-    assert [note.data["runs"] for note in fits.notes if note.code == "outlying-run"] == [["n8-s0", "n12-s0"]]
+    told = [note.data for note in fits.notes if note.code == "outlying-run"]
+    assert [one.get("left_out") for one in told] == [["n8-s0", "n12-s0"], None]
+    # Whether the run of n = 2 failed or so small an n does, no other says: it counts, and leaves n in doubt. That of
+    # n = 32 may not have risen yet.
+    assert told[1]["at_edge"] == ["n2-s0"]
+    assert "outlying-run" in fits.doubts
     kept = [info.run_id for info in runs.runs() if info.run_id not in still[:2]]
     assert fits.curves == iso.fit(runs.filter(run_id=kept), "avg@4").curves

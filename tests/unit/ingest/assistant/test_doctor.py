@@ -254,7 +254,7 @@ def test_the_range_of_an_evaluation_holds_the_rewards_of_updates_too(tmp_path: P
 
 def test_the_metric_that_was_given_is_kept_where_one_file_lacks_it(tmp_path: Path) -> None:
     for i in range(3):
-        name, rows = "reward_avg" if i == 1 else "eval_acc", "".join(f"{step},0.{step}\n" for step in range(1, 9))
+        name, rows = "reward_avg" if i == 1 else "eval_acc", "".join(f"{step},0.{step}{i}\n" for step in range(1, 9))
         (tmp_path / f"r{i}.csv").write_text(f"step,{name}\n{rows}")
     found = diagnose(tmp_path, metric="eval_acc", set={"group_size": 8, "problems_per_batch": 1})
     assert (found.verdict, [one.readable for one in found.runs].count(False)) == ("ready", 1)

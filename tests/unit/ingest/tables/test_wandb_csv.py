@@ -331,6 +331,8 @@ def test_a_run_in_charts_of_several_metrics_is_proposed_once(tmp_path: Path):
     runs = RunSet.read(tmp_path, n=8, bp=32)
     assert runs.run_ids == ("n8_bp32", "n16_bp32")
     assert runs.metrics == ("avg@4", "best@4:bootstrap")
-    # The same metric twice is another run of that name, or the same export again.
+    # The same metric twice is another run of that name, but in a copy of the file.
     write(tmp_path, (tmp_path / "avg.csv").read_text(), "copy.csv")
+    assert len(propose(tmp_path).runs) == 2
+    write(tmp_path, (tmp_path / "avg.csv").read_text() + "20,0.7,0.7\n", "copy.csv")
     assert sorted(propose(tmp_path).runs) == ["copy/n16_bp32", "copy/n8_bp32", "n16_bp32", "n8_bp32"]
