@@ -29,15 +29,14 @@ class IsoComputeError(Exception):
         message: what was wrong, with the value received and what is accepted.
         hint: what to do next, in one or two sentences.
 
-    A hint may hold remedies in two forms, `<--budget 3M | budget='3M'>`: Python prints the second, commands print
-    `shell_hint`, which has the first, or what `in_shell` gave.
+    A hint may hold remedies in two forms, `<--budget 3M | budget='3M'>`: `hint` has the second, and `shell_hint`, which
+    commands print, has the first, or what `in_shell` gave.
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint)
         self.message = message
-        self.hint = hint
-
+        self.hint = None if hint is None else python_form(hint)
         self.shell_hint = None if hint is None else shell_form(hint)
         self.options: tuple[str, ...] = ()
 
@@ -60,7 +59,7 @@ class IsoComputeError(Exception):
         return other
 
     def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message}\n  {python_form(self.hint)}"
+        return self.message if self.hint is None else f"{self.message}\n  {self.hint}"
 
 
 class DocumentError(IsoComputeError, ValueError):

@@ -134,7 +134,9 @@ def _of_ours(folder: Path, folders: Sequence[Path], *, json: bool) -> None:
     if refused is not None:
         raise refused
     for name, error in unreadable.items():
-        raise RecordError(f"cannot read {counted(len(unreadable), 'run')}, such as {name}: {error.message}", error.hint)
+        raise RecordError(
+            f"cannot read {counted(len(unreadable), 'run')}, such as {name}: {error.message}", error.shell_hint
+        )
 
 
 def _of_logs(paths: list[Path] | None, reading: ReadingOptions, nothing: RecordError | None, json: bool) -> None:

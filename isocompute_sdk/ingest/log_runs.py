@@ -437,7 +437,7 @@ def _refuse_open(run: LoadedRun, found: Resolved, batch: str) -> None:
         shown = "; ".join(found.unknown[apart].candidates.values())
         raise RecordError(
             f"{log.source}: run {log.name!r}: sources disagree about {apart}: {shown}",
-            f"Give the right one: --set {apart}=... ({apart}=...)",
+            f"Give the right one: <--set {apart}=... | {apart}=...>",
         )
     if not unknown:
         return

@@ -461,7 +461,9 @@ def read_mapped(path: str | os.PathLike[str], mapping: RunMap | None = None) -> 
         return found.together(readings)
     except RecordError as error:
         hint = f"{path} searches {', '.join(mapping.searched)}: write into `searched` only what is to be read."
-        raise RecordError(error.message, f"{error.hint} {hint}" if error.hint else hint) from error
+        more = error.restated(error.message)
+        more.hint, more.shell_hint = (f"{one or ''} {hint}".strip() for one in (error.hint, error.shell_hint))
+        raise more from error
 
 
 def collect_mapped(path: str | os.PathLike[str], mapping: RunMap) -> Collection:

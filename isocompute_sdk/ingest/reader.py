@@ -241,7 +241,7 @@ class Collection:
         except IsoComputeError as error:
             self.errors.setdefault(str(place), error)
             if self.left_out is not None:
-                said = (error.message.removeprefix(f"{place}: "), error.hint)
+                said = (error.message.removeprefix(f"{place}: "), error.shell_hint)
                 self.left_out[str(place)] = " ".join(". ".join(filter(None, said)).split())
 
     def not_looked_at(self) -> str:

@@ -222,8 +222,8 @@ def refuse_several(log: RunLog) -> None:
         raise RecordError(
             f"{log.source}: the steps of run {log.name!r} (column {log.step_name!r}) {what}; accepted: the rows of one "
             "run, or a run id in each",
-            "Give every row its run_id. If another column counts the updates: --rename THAT=step "
-            "(rename={'THAT': 'step'}).",
+            "Give every row its run_id. If another column counts the updates: "
+            "<--rename THAT=step | rename={'THAT': 'step'}>.",
         )
 
 

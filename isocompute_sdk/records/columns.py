@@ -465,7 +465,7 @@ def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, acce
     if column in BY_NAME and BY_NAME[column].spare and not isinstance(source, ArgumentSource):
         name = source.written.get(column, column)
         options = (f"--ignore {quote(name)}",)
-        hint = f"Correct the value, or leave the column out: {options[0]} (ignore=[{name!r}])."
+        hint = f"Correct the value, or leave the column out: <{options[0]} | ignore=[{name!r}]>."
     more = int(bad.sum()) - 1
     also = f" ({counted(more, 'more such cell')} in this column)" if more else ""
     raise RecordError(

@@ -56,8 +56,10 @@ def test_a_budget_that_is_none_comes_with_what_to_do(budget: object) -> None:
 )
 def test_python_shows_arguments_and_a_command_line_flags(hint: str) -> None:
     error = errors.FitError("it is unknown", hint)
+    assert str(error) == f"it is unknown\n  {error.hint}"
     assert "--" not in str(error)
     assert "=" in str(error)
     assert error.shell_hint is not None
     assert "--" in error.shell_hint
+    assert not any(mark in f"{error.hint}{error.shell_hint}" for mark in ("<-", " | "))
     assert "=" not in error.shell_hint

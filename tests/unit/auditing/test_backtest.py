@@ -173,10 +173,10 @@ def by_batch(problems_per_batch: dict[int, int], top: float = 1.0) -> iso.RunSet
 def test_runs_that_no_pilot_can_compare_are_named_with_what_is_missing() -> None:
     with pytest.raises(FitError, match="n = 8 at B_p = 16, n = 32 at B_p = 4") as refused:
         back.backtest(by_batch({8: 16, 32: 4, 128: 1}))
-    assert "min-evaluations" not in refused.value.hint
+    assert "min-evaluations" not in str(refused.value.shell_hint)
     with pytest.raises(FitError) as refused:
         back.backtest(by_batch({8: 4, 32: 4}), min_evaluations=50)
-    assert "min-evaluations" in refused.value.hint
+    assert "min-evaluations" in str(refused.value.shell_hint)
 
 
 def test_runs_of_equal_steps_are_compared_where_all_n_were_measured() -> None:

@@ -98,7 +98,7 @@ def test_a_larger_budget_buys_what_the_old_one_did_not(plans: Plans) -> None:
         steps = plan.update_steps + 20
         with pytest.raises(PlanError) as caught:
             change_plan(plan, {"update_steps": steps})
-        assert "--change budget" in (caught.value.hint or "")
+        assert "--change budget" in (caught.value.shell_hint or "")
         new = change_plan(plan.from_dict(plan.to_dict()), {"update_steps": steps, "budget": more})
         assert new.update_steps == steps
         assert plan.cost < new.cost <= new.budget.available

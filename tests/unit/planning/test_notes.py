@@ -166,7 +166,7 @@ def test_other_models_need_the_flag(name: str) -> None:
     with pytest.raises(iso.PlanError, match=r"Qwen/Qwen2\.5-7B-Instruct") as caught:
         easy(model=name)
     assert "allow_other_model=True" in (caught.value.hint or "")
-    assert "--allow-other-model" in (caught.value.hint or "")
+    assert "--allow-other-model" in (caught.value.shell_hint or "")
     plan = easy(model=name, allow_other_model=True).allocate("3M")
     assert Planner.of(plan).allocate("3M").group_size == plan.group_size
     assert plan.model == name

@@ -301,3 +301,13 @@ def test_a_column_that_follows_a_schedule_says_nothing_of_the_whole_run(tmp_path
     rows = "".join(f"a,8,{10 * i},{rate},0.{i + 1}\n" for i, rate in enumerate(rates))
     (tmp_path / "runs.csv").write_text(f"run_id,n,step,learning_rate,avg@4\n{rows}")
     assert "learning_rate" not in propose(tmp_path).runs["a"].context
+
+
+def test_what_a_mapping_cannot_read_keeps_the_remedies_of_its_error(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("n,bp,step,avg@4,gpus\n8,32,0,0.1,0\n8,32,10,0.2,0\n")
+    RunMap(searched=("t.csv",)).save(tmp_path / "map.yaml")
+    with pytest.raises(RecordError) as refused:
+        read_mapped(tmp_path / "map.yaml")
+    assert refused.value.options == ("--ignore gpus",)
+    assert "--ignore gpus" in str(refused.value.shell_hint)
+    assert "ignore=['gpus']" in str(refused.value)
