@@ -466,7 +466,7 @@ class DesignedPilot:
             else "all may still be the best"
         )
         at = f"the {target:,.0f} rollouts left" if left.unit == "rollouts" else f"the plan's {target:,.0f} rollouts"
-        reason = "; ".join(filter(None, (f"interim look, judged at {at}: {what}", dearer)))
+        reason = "; ".join(filter(None, (f"interim look, projected to {at}: {what}", dearer)))
         self._save(taken, "look", reason, now, looks=looks, target=target)
 
     def _paid(self, taken: Sequence[Decision], ways: Sequence[tuple[Chosen, int, int]]) -> tuple[dict[str, int], str]:

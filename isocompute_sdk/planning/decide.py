@@ -56,7 +56,8 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict = with_first(verdict, first, is_open=is_open)
     free = _unlimited(basis, resolved, choice)
-    if free is not None and free.plan.group_size != plan.group_size and verdict.sentence.startswith("n = "):
+    other = plan.group_size if free is None else free.plan.group_size
+    if other != plan.group_size and other <= basis.fits.group_size_range[1] and verdict.sentence.startswith("n = "):
         verdict = replace(verdict, sentence=f"within your limits {verdict.sentence}")
     plan = replace(plan, verdict=verdict, next_runs=first, gain=gain_of(plan), other_metrics=others, unlimited=free)
     notes = unique(

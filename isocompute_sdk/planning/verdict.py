@@ -32,7 +32,7 @@ CHECK_AT = 2.0
 DOUBTS = {
     "outlying-evaluations": "many evaluations lie far from their neighbours",
     "outlying-run": "runs disagree",
-    "backtest-missed": "the ends of these runs were predicted wrongly",
+    "backtest-missed": "the backtest missed how these runs ended",
     "plateau-unidentified": "the runs end early",
     "extrapolation-beyond-3x": f"the budget is over {FAR:g} x any run",
 }
@@ -269,7 +269,7 @@ def _untold(plan: Plan, check: Approval) -> str:
     best = plan.gain.best.reward
     if round(check.expected, 3) <= round(best, 3):
         return f"; up to there it tests the prediction but gains nothing over the best run ({best:.3f})"
-    return f"; the plan could pass a check on the way and still be below the best run so far ({best:.3f})"
+    return f"; a check on the way would not help: its pass mark lies below the best run so far ({best:.3f})"
 
 
 def _part(plan: Plan, check: Approval, why: str = "") -> Approval:

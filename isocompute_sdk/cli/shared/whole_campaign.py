@@ -173,7 +173,7 @@ def report_campaign(campaign: Campaign, outcome: Outcome) -> None:
     say()
     say(outcome.comparison.summary())
     if checked := at_check(outcome.plan, outcome.comparison.run_id, store.read_journals(campaign.root)):
-        say(f"{checked}. A campaign trains its plan to the end, whatever is approved.")
+        say(f"{checked}. A campaign trains the whole plan without waiting for an approval.")
     elif outcome.plan.approval is not None and outcome.plan.approval.kind == "do-not":
         say("The plan was not approved; a campaign trains it anyway.")
     found = overview(campaign.root)

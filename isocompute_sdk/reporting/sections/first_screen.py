@@ -265,7 +265,7 @@ def _going_on(material: Material) -> list[Block]:
         if material.comparison is not None:
             text += ". The run of its plan has ended, and its next start fits it with the others"
         elif (plan := material.plan) is not None and stop is None and not (plan.fits is not None and plan.fits.no_rise):
-            text += ". It trains its plan to the end, whatever is approved here, and does not stop at a check"
+            text += ". It trains the whole plan: it waits for no approval and stops at no check"
         if campaign.controller is None:
             other, how = material.asked.budget, "to go on"
             if other is not None and other.in_place_of(budget).replace(spent=None) != budget.replace(spent=None):
@@ -529,14 +529,15 @@ def _rests_on(material: Material, plan: Plan) -> list[str]:
     texts, faults = list[str](), _fallen(material, plan)
     for fault, fell in FELL.items():
         if fallen := [run for run, its in faults.items() if its == fault]:
-            texts.append(f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)}): the best checkpoint counts.")
+            which = f"{counted(len(fallen), 'run')} {fell} ({listed(fallen, 3)})"
+            texts.append(f"{which}: only rewards up to the best checkpoint count.")
     texts += [note.message for note in plan.notes if note.code in CAVEATS]
     if plan.extrapolation is not None:
         largest = short(plan.compute / plan.extrapolation)
         unit = "tokens" if plan.fits is not None and plan.fits.compute == "log10_tokens" else "rollouts"
         further = f"; the plan takes {multiple(plan.extrapolation)} x as much" if plan.extrapolation > 1 else ""
         if material.comparison is None:
-            texts.append(f"Nothing is validated above {largest} {unit}, the largest run{further}.")
+            texts.append(f"No run went beyond {largest} {unit}{further}.")
     settings = [text for text in (assumed_values(plan),) if text]
     if "learning_rate" in plan.assumed:
         rate = f"learning_rate = {plan.learning_rate:.3g} (give yours with --recipe-value learning_rate=RATE)"

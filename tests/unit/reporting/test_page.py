@@ -247,7 +247,7 @@ def test_the_page_names_collapsed_runs_and_the_scale_above_which_nothing_is_vali
     said = " ".join(rests.texts)
     assert "collapsed" in said
     assert "n16" in said.replace("-", "")
-    assert "Nothing is validated above" in said
+    assert "No run went beyond" in said
 
 
 def test_hours_and_money_are_shown_and_a_budget_that_the_deadline_cuts_says_so(fits: Fits) -> None:
