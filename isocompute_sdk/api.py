@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, overlo
 
 import numpy as np
 
-from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean
+from isocompute_sdk.errors import FitError, PlanError, RecordError, did_you_mean, typed_value
 from isocompute_sdk.fitting.arguments import metric_range, whole_number
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.fitting.forecast import Forecast, forecast_run
@@ -436,7 +436,7 @@ def run_spec(
 
     if not isinstance(cast("Any", plan), Plan):
         raise PlanError(
-            f"plan: received {' '.join(repr(plan).split()):.60} ({type(plan).__name__}); accepted: a Plan",
+            f"plan: received {typed_value(plan)}; accepted: a Plan",
             "Planner(fits).allocate(budget) makes one; Plan.load(path) reads one.",
         )
     if plan.approval is not None and plan.fits is not None and plan.fits.no_rise:

@@ -143,6 +143,11 @@ def show(value: object, limit: int = 80) -> str:
     return text if len(text) <= limit else f"{text[: limit - 25]} ... {text[-20:]}"
 
 
+def typed_value(value: object) -> str:
+    """A value of any type in one line, with its type: `42 (int)`."""
+    return f"{' '.join(repr(value).split()):.60} ({type(value).__name__})"
+
+
 def dotted(path: Sequence[str | int]) -> str:
     """`("sweep", "group_size", 2)` as `sweep.group_size[2]`."""
     text = ""

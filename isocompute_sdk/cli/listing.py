@@ -82,12 +82,13 @@ INPUTS = (
 
 def list_(
     kind: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="; ".join(f"{name}: {text}" for name, text in KINDS.items()),
             autocompletion=lambda: list(KINDS),
+            show_default=False,
         ),
-    ],
+    ] = None,
     name: Annotated[str | None, typer.Argument(help="Show this one in full.", show_default=False)] = None,
     sweeps: opt.Sweeps = None,
     json: opt.Json = False,
@@ -112,6 +113,10 @@ def list_(
 
         isocompute list sweeps --sweeps my_sweeps
     """
+    if kind is None:
+        for known, text in KINDS.items():
+            say(f"{known:<10} {text}: isocompute list {known}")
+        return
     if kind not in TOPICS:
         raise SpecError(f"nothing is listed as {kind!r}; accepted: {', '.join(KINDS)}", "Try isocompute list backends.")
     if kind == "schema" and name is not None:

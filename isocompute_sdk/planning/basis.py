@@ -8,7 +8,7 @@ from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
-from isocompute_sdk.errors import PlanError
+from isocompute_sdk.errors import PlanError, typed_value
 from isocompute_sdk.fitting.fits import Fits, FitsSet
 from isocompute_sdk.phrases import counted, listed
 from isocompute_sdk.planning.inheritance import FITTED, inherit, same_model
@@ -250,7 +250,7 @@ def _check_kinds(fits: object, *others: object) -> None:
     """Raise on arguments of another type, such as the path of saved fits."""
     if not isinstance(fits, Fits | FitsSet):
         raise PlanError(
-            f"fits: received {' '.join(repr(fits).split()):.60} ({type(fits).__name__}); accepted: Fits or a FitsSet",
+            f"fits: received {typed_value(fits)}; accepted: Fits or a FitsSet",
             "Give what fit(runs), Fits.load(path), published(name) or published_prior() returned.",
         )
     kinds = {"hardware": Hardware, "recipe": Recipe, "throughput": Throughput, "evaluation": Evaluation, "model": str}

@@ -65,7 +65,7 @@ class AtEqual:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PlanComparison(Answer):
     """A plan compared with a configuration."""
 
@@ -204,6 +204,10 @@ def parse_configuration(given: Configuration, equal: Equal | None = None) -> tup
         given = (given.group_size, given.problems_per_batch, given.update_steps)
     if isinstance(given, str):
         pairs = [part.partition("=") for part in re.split(r"[,\s]+", given.strip())]
+        if not all(equals for _, equals, _ in pairs):
+            raise PlanError(
+                f"configuration {given!r:.60}; accepted: n=N,bp=BP or n=N,bp=BP,m=M", "For example n=16,bp=32."
+            )
         given = {name: value for name, _, value in pairs}
     if not isinstance(given, Mapping):
         parts = tuple(given) if isinstance(cast("Any", given), Iterable) else ()

@@ -62,6 +62,9 @@ class Answer(Saved):
         """The answer as text, the most important line first."""
         raise NotImplementedError
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.lines()[0]}; summary() has the rest)"
+
     def summary(self) -> str:
         """The answer as text, with its notes."""
         return "\n".join([*self.lines(), *(one.line for one in self.notes)])
@@ -175,7 +178,7 @@ def plan_if_enough(allocate: Callable[[Budget], Plan], budget: Budget) -> Plan |
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class BudgetFor(Answer):
     """What a reward costs; amounts are in `unit`. `plan` is the one for the expected budget."""
 
@@ -366,7 +369,7 @@ def _smallest(enough: Callable[[float], bool], least: float, most: float) -> flo
     return high
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Marginal(Answer):
     """What more budget would buy at one budget. `plan` is the one for the budget, all of it spent."""
 

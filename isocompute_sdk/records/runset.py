@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isocompute_sdk import upward
-from isocompute_sdk.errors import RecordError, did_you_mean
+from isocompute_sdk.errors import RecordError, did_you_mean, typed_value
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import counted, listed, or_unknown, short
 from isocompute_sdk.records.columns import (
@@ -492,7 +492,7 @@ def check_runs(runs: object) -> RunSet:
     if isinstance(runs, RunSet):
         return runs
     raise RecordError(
-        f"runs: received {' '.join(repr(runs).split()):.60} ({type(runs).__name__}); accepted: a RunSet",
+        f"runs: received {typed_value(runs)}; accepted: a RunSet",
         "Make one first: isocompute_sdk.read(...).",
     )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from isocompute_sdk.errors import RecordError
+from isocompute_sdk.errors import RecordError, typed_value
 from isocompute_sdk.metrics import UNKNOWN_AVERAGE, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records import columns as schema
@@ -467,7 +467,7 @@ def as_mapping(table: object) -> dict[str, object]:
     # Both frames have these two; a lazy frame, which cannot be read by column, has not.
     if not (hasattr(table, "to_dict") and hasattr(table, "columns")):
         raise RecordError(
-            f"received a {type(table).__name__}; accepted: a mapping from column name to values, a "
+            f"received {typed_value(table)}; accepted: a mapping from column name to values, a "
             "polars or pandas frame, or an Arrow table",
             'Give the columns by name: RunSet.from_columns({"n": [...], "C": [...], "avg@4": [...]}).',
         )

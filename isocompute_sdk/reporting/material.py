@@ -19,7 +19,7 @@ from isocompute_sdk.auditing.result import AUDIT
 from isocompute_sdk.campaigns import campaign as campaigns
 from isocompute_sdk.campaigns.comparison import Comparison
 from isocompute_sdk.campaigns.overview import Overview, edited, outcome_of, overview, question, resuming, study_of
-from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError
+from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError, typed_value
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
 from isocompute_sdk.phrases import parted
@@ -30,7 +30,6 @@ from isocompute_sdk.planning.plan_parts import Alternative
 from isocompute_sdk.plots.best_n import plans_around
 from isocompute_sdk.records import RunSet
 from isocompute_sdk.records.grouping import choose_measure
-from isocompute_sdk.records.runset import check_runs
 from isocompute_sdk.reporting.wording import (
     budget_option,
     fitted_words,
@@ -297,9 +296,13 @@ def gather(source: Source, asked: Asked, study: Study | None = None) -> Material
             paths = [Path(source)]
         case Sequence():
             paths = [Path(one) for one in source]
-        case _:
-            # It raises on a table of another kind.
-            return _of_runs(check_runs(source), asked, "runs")
+        case RunSet():
+            return _of_runs(source, asked, "runs")
+        case other:  # pyright: ignore[reportUnnecessaryComparison]  # notebooks pass any type
+            raise SpecError(
+                f"received {typed_value(other)}; accepted: a plan, fits, an audit, runs, or paths of them",
+                "isocompute_sdk.read(...) makes runs of a table or of logs.",
+            )
     return _of_paths(paths, asked, study)
 
 
