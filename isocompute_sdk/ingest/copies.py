@@ -150,18 +150,15 @@ def repeated(name: str, original: str) -> Note:
 def continued(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
     """The runs, with logs that go on from a checkpoint of another one joined to it, each with a note.
 
-    They are of one experiment, as their printed configurations name it, of one n and B_p; one log is whole, and every
-    other one begins at a step that those before it reached.
+    They are of one experiment, of one n and B_p; one log is whole, and every other one begins at a step that those
+    before it reached.
     """
-    from isocompute_sdk.ingest.stores.saved_config import flat
-
     experiments: dict[Any, list[str]] = {}
     for name, run in runs.items():
-        named = {key.rpartition(".")[2]: value for _, raw in run.log.settings for key, value in flat(raw)}
-        experiment = tuple(str(named[key]) for key in EXPERIMENT if key in named)
+        experiment = _experiment(run)
         fields = {} if run.config is None else run.config.fields
-        sizes = tuple(str(fields[size].value) for size in N_AND_BP if size in fields)
-        if experiment and len(sizes) == len(N_AND_BP) and run.log.format == CONSOLE:
+        sizes = tuple(fields[size].value if size in fields else None for size in N_AND_BP)
+        if experiment:
             experiments.setdefault((experiment, sizes), []).append(name)
     found = dict(runs)
     for names in experiments.values():
@@ -185,6 +182,18 @@ def continued(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
         found = {name: run for name, run in found.items() if name not in rest}
         found[first] = replace(runs[first], log=whole)
     return found
+
+
+def _experiment(run: LoadedRun) -> tuple[str, ...]:
+    """Names of an experiment: in the configuration that a console shows, or of a file that is called after it."""
+    from isocompute_sdk.ingest.stores.saved_config import flat
+
+    if run.log.format == CONSOLE:
+        named = {key.rpartition(".")[2]: value for _, raw in run.log.settings for key, value in flat(raw)}
+        return tuple(str(named[key]) for key in EXPERIMENT if key in named)
+    store, path = None if run.log.framework is None else run.log.framework.store, run.place.with_suffix("")
+    by_file = store is not None and store.name == run.log.format and store.run_of(run.place) == path
+    return path.parts[-2:] if by_file else ()
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,16 @@ def test_a_console_that_goes_on_from_a_checkpoint_of_the_same_experiment_is_no_s
     assert len(RunSet.read(tmp_path).run_ids) == 3, "nothing is known of the steps between"
 
 
+def test_a_file_that_goes_on_with_one_of_the_same_project_and_experiment_is_no_second_run(tmp_path: Path) -> None:
+    for folder, name, steps in (("one", "x", range(41)), ("two", "x", range(31, 61)), ("two", "y", range(31, 61))):
+        write_verl(tmp_path / folder / "project" / f"{name}.jsonl", steps)
+    runs = RunSet.read(tmp_path, n=8, bp=32)
+    assert sorted((info.run_id, info.rollouts_spent) for info in runs.runs()) == [
+        ("one/project/x", 70 * 256),
+        ("two/project/y", 60 * 256),
+    ]
+
+
 def test_a_configuration_above_the_log_is_found_from_wherever_is_read(tmp_path: Path) -> None:
     write_verl(tmp_path / "exp" / "logs" / "log.jsonl", range(61))
     write_hydra(tmp_path / "exp", 8, 32)
