@@ -153,7 +153,7 @@ class Passport:
         )
         low, high = (f"{end:.0%}" for end in self.rise_seen)
         seen = low if low == high else f"{low} to {high}"
-        edge = f", best n is the {self.best_at_edge} that was run" if self.best_at_edge else ""
+        edge = f", the {self.best_at_edge} of them best" if self.best_at_edge else ""
         return [
             first,
             f"share of each curve's rise seen: {seen}; largest compute {short(self.largest_compute)}",
