@@ -91,12 +91,12 @@ class Spec(Described):
             raise explain(error, cls, data, place, source) from None
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed, validated as a whole.
+        """A copy with some fields changed, validated as a whole; what nobody gave stays a default.
 
         Raises:
             SpecError: an unknown field, or values that do not fit together.
         """
-        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+        return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **changes})
 
 
 def _one_line(text: str) -> str:
