@@ -21,6 +21,7 @@ from isocompute_sdk.cli.shared.probing import save_speed
 from isocompute_sdk.cli.shared.reading_options import ReadingOptions
 from isocompute_sdk.cli.shared.typed import filled, with_numbers
 from isocompute_sdk.errors import RecordError, SpecError
+from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import counted, listed, printable, short
 
 if TYPE_CHECKING:
@@ -252,6 +253,7 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
     from isocompute_sdk.ingest.mapping import asked, map_name
     from isocompute_sdk.ingest.paths import Listing
     from isocompute_sdk.ingest.reader import collect
+    from isocompute_sdk.records import RunSet
     from isocompute_sdk.records.asked import runs_without_sizes
 
     if output.suffix in YAML:
@@ -277,6 +279,15 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         options = replace(asked(metric=reading.metric, **reading.arguments()), without_sizes=True)
         runs = collect(paths, options, ask=True).together()
     runs = _kept(runs, where)
+    unsized, again = runs_without_sizes(runs), " ".join(["isocompute doctor", *reading.sources(paths)])
+    lacking = [run for run, columns in unsized.items() if "group_size" in columns]
+    if lacking and (sized := [run for run in runs.run_ids if run not in lacking]):
+        # One run without n would make the table of all unreadable.
+        notes = [one for one in runs.notes if one.code != "sizes-unknown" or not {*one.data["runs"]} <= {*lacking}]
+        why = f"{listed(lacking, 4)} left out: n is unknown. To give it: {again} --output {map_name(paths)}"
+        notes.append(Note("run-left-out", "warning", why, {"runs": lacking}))
+        runs = RunSet(runs.filter(run_id=sized).to_polars(), notes)
+        unsized = runs_without_sizes(runs)
     _write(runs, output)
     if json:
         infos = [{**vars(info), "context": dict(info.context)} for info in runs.runs()]
@@ -284,10 +295,8 @@ def _convert(paths: list[Path], output: Path, where: list[str] | None, reading: 
         emit_json({"kind": "table", "output": str(output), "runs": infos, **about})
         return
     print_notes(runs.notes)
-    unsized = runs_without_sizes(runs)
     say(printable(f"wrote {output}: {_held(runs, sized=not unsized)}"))
     if len(unsized) > 1:
-        again = " ".join(["isocompute doctor", *reading.sources(paths)])
         say(f"n and B_p are unknown; to collect what the files say: {again} --output {map_name(paths)}")
     elif unsized:
         say("n and B_p are unknown: add --set group_size=... --set problems_per_batch=... before a fit")

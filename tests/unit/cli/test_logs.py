@@ -11,12 +11,13 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from isocompute_sdk.records import RunSet
 from tests.parameters import few
 from tests.processes import need, ok
-from tests.unit.ingest.log_files import write_events, write_hydra
+from tests.unit.ingest.log_files import write_events, write_hydra, write_verl
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 LOGGERS = Path(__file__).parents[1] / "ingest" / "loggers"
@@ -175,6 +176,15 @@ def test_what_is_printed_of_odd_names_stays_on_one_line_and_can_be_pasted(isocom
     refused = isocompute("fit", odd / "log.jsonl").stderr
     assert "group_size" in refused
     assert "\x1b" not in refused
+
+
+def test_a_run_without_n_is_left_out_of_a_table_of_runs_that_have_one(isocompute: Command, tmp_path: Path) -> None:
+    write_verl(tmp_path / "a/plain.jsonl", range(31))
+    write_verl(tmp_path / "b/said.jsonl", range(41))
+    write_hydra(tmp_path / "b")
+    written = ok(isocompute("doctor", "a", "b", "--output", "runs.csv")).stdout
+    assert "plain left out" in " ".join(written.split())
+    assert pl.read_csv(tmp_path / "runs.csv")["group_size"].unique().to_list() == [4]
 
 
 def test_the_mapping_that_an_error_suggests_is_a_new_file_and_keeps_what_was_said(

@@ -342,3 +342,10 @@ def test_a_budget_takes_the_texts_that_a_command_line_takes() -> None:
         Budget("500 GPU-hours on 8xH100", gpus=4)
     with pytest.raises(SpecError, match="'much'"):
         Budget("much")
+
+
+def test_a_changed_spec_keeps_what_nobody_gave_as_a_default() -> None:
+    changed = Hardware(max_rollouts_per_batch=4).replace(max_rollouts_per_batch=None)
+    assert changed == Hardware()
+    # One GPU is then nobody's choice, and plans take those of the runs.
+    assert "gpus" not in changed.model_fields_set
