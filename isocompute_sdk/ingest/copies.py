@@ -16,6 +16,7 @@ from isocompute_sdk.ingest.paths import CONSOLE
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.columns import N_AND_BP, PER_RUN
+from isocompute_sdk.records.suggested import size_in_name
 from isocompute_sdk.records.table import KEY
 
 if TYPE_CHECKING:
@@ -181,6 +182,24 @@ def continued(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
         )
         found = {name: run for name, run in found.items() if name not in rest}
         found[first] = replace(runs[first], log=whole)
+    return found
+
+
+def without_shared_n(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
+    """The runs; those that share one saved configuration without its n where the name of one of them says another."""
+    shared: dict[Path, list[str]] = {}
+    for name, run in runs.items():
+        if run.config is not None and "group_size" in run.config.fields:
+            shared.setdefault(run.config.path, []).append(name)
+    found = dict(runs)
+    for names in (one for one in shared.values() if len(one) > 1):
+        said = [size_in_name(runs[name].log.name, "group_size") for name in names]
+        configs = [config for name in names if (config := runs[name].config) is not None]
+        if all(one is None or one[0] == configs[0].fields["group_size"].value for one in said):
+            continue
+        for name, config in zip(names, configs, strict=True):
+            fields = {field: value for field, value in config.fields.items() if field != "group_size"}
+            found[name] = replace(runs[name], config=replace(config, fields=fields))
     return found
 
 

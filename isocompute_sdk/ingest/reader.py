@@ -403,9 +403,9 @@ class Collection:
             self._set_clocks()
         self.tables = _journals_told_apart(self.tables)
         if len(self.logs) > 1:
-            from isocompute_sdk.ingest.copies import continued
+            from isocompute_sdk.ingest.copies import continued, without_shared_n
 
-            self.logs = continued(self.logs)
+            self.logs = without_shared_n(continued(self.logs))
 
     def _set_clocks(self) -> None:
         """Give the runs of charts the times that charts of their own show."""

@@ -159,6 +159,16 @@ def test_a_file_that_goes_on_with_one_of_the_same_project_and_experiment_is_no_s
     ]
 
 
+def test_one_configuration_beside_runs_whose_names_say_other_n_gives_none_of_them_its_n(tmp_path: Path) -> None:
+    write_hydra(tmp_path, n=16)
+    for name in ("grpo_n16", "grpo_n64"):
+        write_verl(tmp_path / f"{name}.jsonl", range(31))
+    asked = propose(tmp_path)
+    assert asked.questions, "the names have to be confirmed"
+    assert {run.group_size for run in asked.runs.values()} == {16, 64}
+    assert {run.problems_per_batch for run in asked.runs.values()} == {32}
+
+
 def test_a_configuration_above_the_log_is_found_from_wherever_is_read(tmp_path: Path) -> None:
     write_verl(tmp_path / "exp" / "logs" / "log.jsonl", range(61))
     write_hydra(tmp_path / "exp", 8, 32)
