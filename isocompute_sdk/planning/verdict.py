@@ -296,11 +296,13 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
         compute *= steps / plan.update_steps
         at = fits.predict(compute, n, problems)
         mean, interval = float(at.mean), (float(at.low), float(at.high))
-    # The draws as wide as the interval of the reward: those of the surface know nothing beyond its shapes.
+    # The draws as wide as the interval of the reward: those of the surface know nothing beyond its shapes. They spread
+    # about the prediction, as the interval does; about their mean a wide skew would move most of them past it.
     drawn_D = reward_draws(fits, compute, n, problems)
-    ends = np.quantile(drawn_D, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    scale = [abs(wider - mean) / max(abs(end - mean), 1e-12) for wider, end in zip(interval, ends, strict=True)]
-    wide_D = mean + (drawn_D - mean) * np.where(drawn_D < mean, *scale)
+    low, middle, high = np.quantile(drawn_D, [(1 - LEVEL) / 2, 0.5, (1 + LEVEL) / 2])
+    wider = zip(interval, (low, high), strict=True)
+    scale = [abs(shown - mean) / max(abs(end - middle), 1e-12) for shown, end in wider]
+    wide_D = mean + (drawn_D - middle) * np.where(drawn_D < middle, *scale)
     low, high = (end - best.reward for end in interval)
     run, further = going_on(fits, best, partial(_reach, plan))
     run = None if plan.past else run
@@ -308,14 +310,17 @@ def gain_of(plan: Plan, steps: int | None = None) -> Gain | None:
 
 
 def _reach(plan: Plan, rollouts_per_batch: int) -> float:
-    """Rollouts of the plan that a run with such batches can go on with, by the hardware and until the deadline."""
-    pricing = Pricing(plan.budget, plan.throughput, plan.evaluation)
+    """Rollouts with which a run with such batches can go on for what the plan costs, until the deadline."""
+    pricing, unit = Pricing(plan.budget, plan.throughput, plan.evaluation), plan.budget.unit
     if plan.hardware.refusal(rollouts_per_batch) is not None:
         return 0.0
-    if pricing.deadline is None or pricing.refusal(rollouts_per_batch) is not None:
+    if not plan.budget.timed or pricing.refusal(rollouts_per_batch) is not None:
         return plan.rollouts
-    steps = pricing.most_steps("wall_hours", pricing.deadline, rollouts_per_batch)
-    return min(plan.rollouts, rollouts_per_batch * steps)
+    limits = {} if pricing.deadline is None else {"wall_hours": pricing.deadline}
+    limits |= {unit: plan.cost} if unit in ("gpu_hours", "usd") else {}
+    steps = (pricing.most_steps(one, amount, rollouts_per_batch) for one, amount in limits.items())
+    most = min(rollouts_per_batch * one for one in steps)
+    return float(most) if unit in limits else min(plan.rollouts, most)
 
 
 def _past_fall(plan: Plan, fits: Fits) -> Approval | None:

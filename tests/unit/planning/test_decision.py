@@ -88,6 +88,8 @@ def check_consistent(plan: Plan) -> None:
         if plan.gain is not None and plan.gain.run_to_go_on and plan.gain.further >= plan.tolerances.equal:
             assert plan.approval is not None
             assert plan.approval.kind == "do-not" or plan.gain.run_to_go_on in plan.approval.reason
+        if plan.gain is not None and plan.gain.probability is not None and abs(plan.gain.gain) > 1e-3:
+            assert (plan.gain.probability > 0.5) == (plan.gain.gain > 0)
         # Decided only where a reader of the odds says so.
         assert plan.verdict.kind != "clear" or (plan.odds.probability_best >= 0.8 and not equal)
         assert plan.verdict.kind != "tie" or equal
