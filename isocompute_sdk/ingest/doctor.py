@@ -223,6 +223,16 @@ def _diagnosis(found: Collection, mapping: RunMap, paths: Sequence[str]) -> Diag
     return Diagnosis(tuple(findings), next_, verdict != "unusable", verdict, question, tuple(remarks), plain)
 
 
+def _unlike_rewards(metric: str, tables: Sequence[pl.DataFrame]) -> tuple[bool, bool]:
+    """Whether no value of a metric falls in any run, as of clocks and settings; and whether one is not a share."""
+    import polars as pl
+
+    parts = [table.select("run_id", "rollouts", "value").filter(table["metric"] == metric) for table in tables]
+    rows = pl.concat(parts, how="vertical_relaxed").sort("rollouts")
+    falls = rows.select((pl.col("value").diff().over("run_id") < 0).any()).item()
+    return not falls, not rows["value"].is_between(0, 1).all()
+
+
 def _next(
     found: Collection, mapping: RunMap, findings: Sequence[RunFinding], rewards: Rewards, paths: Sequence[str]
 ) -> tuple[Literal["ready", "question", "unusable"], str | None, str]:
@@ -241,7 +251,7 @@ def _next(
         return "question", _question(mapping), _command(paths, [*words, f"--output {map_name(paths)}"])
     ready = [one.runs.to_polars() for one in findings if one.readable and one.runs is not None]
     measured = {pair for frame in ready for pair in frame.select("metric", "eval_set").unique().iter_rows()}
-    if options.metric is None and (names := undecided(measured)):
+    if options.metric is None and (names := sorted(undecided(measured), key=lambda name: _unlike_rewards(name, ready))):
         question = f"which is the reward: {' or '.join(names[:8])}? The next command takes {names[0]}."
         return "question", question, _command(paths, [*words, f"--metric {shlex.quote(names[0])}"])
     for scales in filter(None, (two_scales(*one) for one in rewards.items())):

@@ -182,6 +182,12 @@ def _table(path: Path, value: Callable[[int, int], float], models: Sequence[str]
     return path
 
 
+def test_of_columns_of_unknown_names_the_one_that_moves_as_a_reward_is_proposed(tmp_path: Path) -> None:
+    rows = [f"{n},32,{step},{7 * step},{0.2 + (step % 30) / 99:.3f},3" for n in (4, 8) for step in range(0, 200, 10)]
+    (tmp_path / "runs.csv").write_text("\n".join(["n,bp,step,aaa,resultado,semilla", *rows]))
+    assert "--metric resultado" in diagnose(tmp_path / "runs.csv").next
+
+
 def test_files_that_were_not_looked_at_are_counted(tmp_path: Path) -> None:
     _table(tmp_path / "runs.csv", lambda n, step: 0.3 + step / 1000)
     for name in ("a.json", "b.json", "c.log", "model.safetensors"):
