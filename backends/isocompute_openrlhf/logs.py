@@ -153,7 +153,10 @@ def _configuration(dialect: str, column: int) -> Configuration:
         found = {name: keys.get(key) for name, key in names.items() if name not in ("samples", "epochs", "length")}
         if found["max_prompt_tokens"] is None and length and response:
             found["max_prompt_tokens"] = keys.derived(length - response, names["length"], names["max_tokens"])
+        # What the framework trains with where its command does not say.
+        usual = Said(1.0, f"{keys.path}: no {names['temperature']}", default=True)
         return found | {
+            "temperature": found["temperature"] or usual,
             "algorithm": keys.algorithm(names["algorithm"]),
             "updates_per_batch": keys.derived(updates, *(names[name] for name in batch)),
             "filter": keys.switch(names["filter"], "dynamic", "none"),

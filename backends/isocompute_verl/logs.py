@@ -153,7 +153,9 @@ def _fields(keys: Keys) -> Mapping[str, Said | None]:
         "updates_per_batch": keys.updates(batch, mini, epochs),
         "max_tokens": get("data.max_response_length"),
         "max_prompt_tokens": get("data.max_prompt_length"),
-        "temperature": get(f"{ROLLOUT}.temperature"),
+        # What veRL trains with where its command does not say.
+        "temperature": get(f"{ROLLOUT}.temperature")
+        or Said(1.0, f"{keys.path}: no {ROLLOUT}.temperature", default=True),
         "top_p": get(f"{ROLLOUT}.top_p"),
         "filter": keys.switch("algorithm.filter_groups.enable", "dynamic", "none"),
         "off_policy": None if staleness is None else Said(f"staleness {staleness.value}", staleness.evidence),

@@ -139,6 +139,7 @@ def test_a_console_that_goes_on_from_a_checkpoint_of_the_same_experiment_is_no_s
         (tmp_path / f"{name}.log").write_text(console)
     runs = RunSet.read(tmp_path)
     assert [info.run_id for info in runs.runs()] == ["a", "b"]
+    assert {info.context["temperature"] for info in runs.runs()} == {1.0}, "veRL's own where nothing is said"
     spent, reached = runs.runs()[0].rollouts_spent, max(runs.filter(run_id="a").to_polars()["rollouts"])
     assert (reached, spent) == (50 * 256, 55 * 256)
     codes = {note.code for note in runs.notes}
