@@ -332,6 +332,16 @@ def test_commands_about_the_runs_of_a_saved_plan_keep_its_limits_and_the_time_of
     assert "seconds" not in gather(replace(plan, notes=(*plan.notes, logged)), Asked()).with_others()
 
 
+def test_what_to_run_first_is_asked_without_the_sizes_that_the_plan_fixes(fits: Fits, tmp_path: Path) -> None:
+    plan = Planner(fits).allocate("2M", update_steps=300, min_update_steps=20)
+    material = gather(plan.save(tmp_path / "plan.json"), Asked(words=("--rollouts-per-batch", "512", "--spend", "all")))
+    for saved in (True, False):
+        command = replace(material, plan_file=saved).first
+        assert ("--min-update-steps 20" if saved else "--spend all") in command
+        assert not {"--update-steps", "--rollouts-per-batch"} & set(command.split())
+    assert "--update-steps 300" in material.with_others()
+
+
 def test_what_a_better_model_costs_is_asked_with_the_speed_of_a_saved_plan(fits: Fits) -> None:
     for budget, options in (("200 gpu_hours", "--rollouts-per-second 60"), ("400M tokens", "--tokens-per-rollout 900")):
         speed = SPEED.replace(tokens_per_rollout=900)
