@@ -323,9 +323,9 @@ def test_the_command_for_a_smaller_budget_of_a_saved_plan_asks_the_same_question
 def test_commands_about_the_runs_of_a_saved_plan_keep_its_limits_and_the_time_of_a_step(fits: Fits) -> None:
     speed = SPEED.replace(step_overhead_seconds=10, latency_floor_seconds=7)
     planner = Planner(fits, throughput=speed, hardware=Hardware(max_rollouts_per_batch=512))
-    plan = planner.allocate("200 gpu_hours", slots=0, mode="conservative", powers_of_two=False)
+    plan = planner.allocate("200 gpu_hours", slots=0, mode="conservative", powers_of_two=False, n_problems=500)
     command = gather(plan, Asked()).with_others()
-    for option in ("--max-rollouts-per-batch 512", "--mode conservative", "--any-group-size"):
+    for option in ("--max-rollouts-per-batch 512", "--mode conservative", "--any-group-size", "--n-problems 500"):
         assert option in command
     assert "--step-overhead-seconds 17" in command
     logged = Note("speed-from-runs", "info", "as logged", {"rollouts_per_second": 60.0})
