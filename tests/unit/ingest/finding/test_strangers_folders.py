@@ -122,11 +122,12 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
 
 
-def console_of_verl(steps: range, experiment: str) -> str:
+def console_of_verl(steps: range, experiment: str, seed: int = 0) -> str:
     """What veRL prints: its command, its configuration and a line for each step."""
     said = f"+ python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=32 {experiment}"
     configured = (
-        "{'actor_rollout_ref': {'rollout': {'n': 8, 'val_kwargs': {'n': 4}}}, 'data': {'train_batch_size': 32}}"
+        "{'actor_rollout_ref': {'rollout': {'n': 8, 'val_kwargs': {'n': 4}}},\n "
+        f"'data': {{'train_batch_size': 32, 'seed': {seed}}}}}"
     )
     rewards = [f"step:{i} - training/global_step:{i} - critic/score/mean:{0.3 + i / 90}" for i in steps]
     lines = [f"{text} - val-core/gsm/acc/mean@4:{0.2 + i / 100}" for i, text in zip(steps, rewards, strict=True)]
@@ -148,6 +149,8 @@ def test_a_console_that_goes_on_from_a_checkpoint_of_the_same_experiment_is_no_s
     assert "sources-disagree" not in codes
     (tmp_path / "a-again.log").write_text(console_of_verl(range(36, 51), "trainer.experiment_name=x"))
     assert len(RunSet.read(tmp_path).run_ids) == 3, "nothing is known of the steps between"
+    (tmp_path / "a-again.log").write_text(console_of_verl(range(26, 51), "trainer.experiment_name=x", seed=1))
+    assert len(RunSet.read(tmp_path).run_ids) == 3, "another seed is another run"
 
 
 def test_a_file_that_goes_on_with_one_of_the_same_project_and_experiment_is_no_second_run(tmp_path: Path) -> None:
