@@ -214,7 +214,7 @@ class Collection:
     loaded: list[_Loaded] = field(default_factory=list["_Loaded"])
     """Tables that are not `build` yet."""
     contents: dict[tuple[Path, bytes], Path] = field(default_factory=dict[tuple[Path, bytes], Path])
-    """Folder and digest of every table -> the table: in other folders other settings may lie beside the same rewards."""
+    """Folder and digest of a table -> the table. In other folders other settings may lie beside the same rewards."""
     logs: dict[str, LoadedRun] = field(default_factory=dict[str, "LoadedRun"])
     """Run -> its log."""
     clocks: list[RunLog] = field(default_factory=list["RunLog"])

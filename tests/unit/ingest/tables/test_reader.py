@@ -59,8 +59,13 @@ def test_runs_of_different_files_never_melt_together(folder: Path):
 
 
 def test_a_table_costs_no_more_to_read_beside_many_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    looked, look = list[int](), os.stat
-    monkeypatch.setattr(os, "stat", lambda *args, **options: (looked.append(1), look(*args, **options))[1])
+    looked, look = list[Any](), os.stat
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        looked.append(path)
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
     counts = list[int]()
     for many in (10, 40):
         (tmp_path / str(many)).mkdir()
