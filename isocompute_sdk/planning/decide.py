@@ -51,16 +51,12 @@ def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan
         plan = decide(basis.for_problem_set(request.n_problems), replace(request, n_problems=None), search)
         return replace(plan, options={**plan.options, "n_problems": request.n_problems})
     resolved, sizes, choice = _choose(basis, request)
-    plan = _plan_of(basis, resolved, choice)
+    plan = replace(_plan_of(basis, resolved, choice), unlimited=_unlimited(basis, resolved, choice))
     others = _other_metrics(basis, request)
     verdict, is_open = verdict_of(plan, choice.odds)
     first = _first(basis, resolved, choice, sizes, verdict, search, is_open=is_open)
     verdict = with_first(verdict, first, is_open=is_open)
-    free = _unlimited(basis, resolved, choice)
-    other = plan.group_size if free is None else free.plan.group_size
-    if other != plan.group_size and other <= basis.fits.group_size_range[1] and verdict.sentence.startswith("n = "):
-        verdict = replace(verdict, sentence=f"within your limits {verdict.sentence}")
-    plan = replace(plan, verdict=verdict, next_runs=first, gain=gain_of(plan), other_metrics=others, unlimited=free)
+    plan = replace(plan, verdict=verdict, next_runs=first, gain=gain_of(plan), other_metrics=others)
     notes = unique(
         [
             *caveats.of_plan(basis, resolved, choice, plan),

@@ -59,7 +59,7 @@ def _verdict(plan: Plan, odds: GroupSizeOdds | None) -> tuple[Verdict, bool]:
     doubts = (*fits.doubts, *(("extrapolation-beyond-3x",) if far else ()))
     if fits.method not in FITTED:
         whose = f"the paper's runs of {fits.model}" if fits.model else "a prior over published models"
-        return Verdict("borrowed", f"n = {n} is borrowed from {whose}", doubts), True
+        return Verdict("borrowed", f"{_within(plan)}n = {n} is borrowed from {whose}", doubts), True
     for flat in fits.no_rise:
         return Verdict("undecided", flat.message), False
     if fits.only_size:
@@ -85,13 +85,21 @@ def _by_law(plan: Plan, equal: float, doubts: tuple[str, ...]) -> Verdict:
             return Verdict("undecided", f"the law names n = {n}; {better}", doubts)
     tie = _tie(plan, equal)
     kind = "undecided" if undecided else "tie" if tie else "clear"
-    return Verdict(kind, tie or f"n = {n} is ahead of every other n tried", doubts)
+    return Verdict(kind, tie or f"{_within(plan)}n = {n} is ahead of every other n tried", doubts)
+
+
+def _within(plan: Plan) -> str:
+    """The words before an n that the limits of the plan decide: without them it would be another n that was run."""
+    assert plan.fits is not None, "a new plan holds its fits"
+    free = plan.group_size if plan.unlimited is None else plan.unlimited.plan.group_size
+    return "within your limits " if plan.group_size != free <= plan.fits.group_size_range[1] else ""
 
 
 def _tie(plan: Plan, equal: float) -> str:
     """Which group sizes have equal predictions; empty where the plan's n has none."""
     sizes = joined([*map(str, sorted([plan.group_size, *plan.about_equal]))])
-    return f"n = {sizes} are predicted to differ by at most {equal:g} in {plan.metric}" if plan.about_equal else ""
+    differ = f"n = {sizes} are predicted to differ by at most {equal:g} in {plan.metric}"
+    return f"{_within(plan)}{differ}" if plan.about_equal else ""
 
 
 def _certain(plan: Plan, stopping: Stopping) -> bool:
@@ -133,9 +141,9 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         best = int(sizes[grid][int(np.argmax(odds.reward[grid]))]) if grid.any() else largest
         more = f"better by more than {equal:g} with probability {chance_text(odds.above_ahead)}"
         among = "of those that were run" if best in fits.group_sizes else f"up to the largest that was run ({largest})"
-        sentence = f"n = {best} is best {among}; n = {2 * largest} is {more}"
+        sentence = f"{_within(plan)}n = {best} is best {among}; n = {2 * largest} is {more}"
         if not grid[here]:
-            sentence = f"n = {n}, which was not run, should beat n = {best} and the others; it is {more}"
+            sentence = f"{_within(plan)}n = {n}, which was not run, should beat n = {best} and the others; it is {more}"
         return Verdict(kind, sentence, doubts, lost), True
     # The expected loss is the same for both n where one overtakes the other, and smooth in the budget; a share of the
     # draws is neither, and verdicts by it go back and forth.
@@ -147,17 +155,18 @@ def _by_odds(plan: Plan, odds: GroupSizeOdds, doubts: tuple[str, ...]) -> tuple[
         return Verdict("tie", tie + what, doubts, "; ".join(filter(None, left))), is_open
     if is_open:
         shown = fits.tolerances.shown(odds.reward)
-        sentence = f"n = {n} {'has the highest expected reward' if shown[here] >= shown.max() else 'is near the best'}"
+        best = "has the highest expected reward" if shown[here] >= shown.max() else "is near the best"
+        sentence = f"{_within(plan)}n = {n} {best}"
         if kind == "undecided":
             sentence = f"these runs cannot decide n; {sentence}"
         return Verdict(kind, sentence, doubts, f"{_chances(plan, chances, odds)}; {lost}"), True
-    best = float(odds.probability_best[here])
-    sentence = f"n = {n} is best{_at_equal(plan)} with probability {chance_text(best)}"
+    chance = float(odds.probability_best[here])
+    sentence = f"{_within(plan)}n = {n} is best{_at_equal(plan)} with probability {chance_text(chance)}"
     if near < 1.0:
         sentence += f"; another n is better by more than {equal:g} with probability {chance_text(1.0 - near)}"
     if n in (smallest, largest) and smallest != largest:
         sentence += f"; no {'larger' if n == largest else 'smaller'} n was run"
-    return Verdict("clear" if best >= LEVEL else "likely", sentence, odds=likeliest), False
+    return Verdict("clear" if chance >= LEVEL else "likely", sentence, odds=likeliest), False
 
 
 def _by_chance(fits: Fits, odds: GroupSizeOdds) -> list[tuple[int, float]]:

@@ -15,6 +15,7 @@ import isocompute_sdk as iso
 from isocompute_sdk import Fits, FitsSet, Hardware, Note, Plan, Planner, Recipe
 from isocompute_sdk.errors import python_form, shell_form
 from isocompute_sdk.planning.plan import answer
+from isocompute_sdk.planning.verdict import verdict_of
 from tests.unit.sweeps import recorded
 
 EASY = "qwen2.5-7b-instruct/guru-math-easy"
@@ -200,6 +201,9 @@ def test_limits_that_were_asked_for_say_what_they_cost(
     assert smallest not in lower.unlimited.asked
     assert (found.plan.group_size, found.plan.predicted_reward) == (free.group_size, free.predicted_reward)
     assert free.unlimited is None
+    # Whatever decides between the n: without odds their predictions do.
+    named = ["limits" in verdict_of(one, None)[0].sentence for one in (limited, free)]
+    assert named == [limited.group_size != free.group_size, False]
     assert free.predicted_reward is not None
     assert limited.predicted_reward is not None
     lost = round(round(free.predicted_reward, 3) - round(limited.predicted_reward, 3), 3)
