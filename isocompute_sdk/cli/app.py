@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from inspect import getdoc
 from itertools import takewhile
 from typing import Annotated, Any
@@ -35,6 +35,7 @@ from isocompute_sdk.cli import (
 )
 from isocompute_sdk.cli import next as next_
 from isocompute_sdk.cli.shared.output import say
+from isocompute_sdk.errors import SpecError
 from isocompute_sdk.phrases import printable
 
 UsageError: Any = typer.BadParameter.__base__
@@ -71,11 +72,18 @@ def _refuse_open_budget(words: Sequence[str]) -> None:
     """Name the quotes that `--budget 3 million` lacks: a shell makes a path of its second word."""
     for at in (at for at, word in enumerate(words) if word == "--budget"):
         amount = list(takewhile(lambda word: not word.startswith("-"), words[at + 1 :]))
-        if len(amount) > 1 and re.fullmatch(r"[A-Za-z][A-Za-z-]*", amount[1]) and not os.path.exists(amount[1]):
-            raise UsageError(
-                f"no such file or folder: {amount[1]}. A budget of several words needs quotes: "
-                f"--budget {shlex.quote(' '.join(amount))}"
-            )
+        if len(amount) < 2 or not re.fullmatch(r"[A-Za-z][A-Za-z-]*", amount[1]) or os.path.exists(amount[1]):
+            continue
+        from isocompute_sdk.specs import Budget
+
+        # Behind a budget a path may follow.
+        for budget in (" ".join(amount[:end]) for end in range(len(amount), 1, -1)):
+            with suppress(SpecError):
+                Budget.parse(budget)
+                raise UsageError(
+                    f"no such file or folder: {amount[1]}. A budget of several words needs quotes: "
+                    f"--budget {shlex.quote(budget)}"
+                )
 
 
 def _takers(option: str) -> list[str]:

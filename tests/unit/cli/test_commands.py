@@ -81,8 +81,14 @@ def test_a_wrong_number_is_refused_under_the_name_of_its_option(
 
 @pytest.mark.parametrize("budget", [["3", "million"], ["500", "GPU-hours", "on", "8xH100"]])
 def test_a_budget_without_quotes_is_answered_with_them(isocompute: Command, budget: list[str]) -> None:
-    said = " ".join(isocompute("allocate", "runs.csv", "--budget", *budget).stderr.replace("│", " ").split())
+    said = " ".join(isocompute("allocate", "--budget", *budget, "runs.csv").stderr.replace("│", " ").split())
     assert f"--budget '{' '.join(budget)}'" in said
+
+
+def test_a_path_behind_a_budget_is_none_of_its_words(isocompute: Command) -> None:
+    said = isocompute("allocate", "--budget", "3M", "pilto").stderr
+    assert "pilto" in said
+    assert "quotes" not in said
 
 
 @pytest.mark.slow  # As long as the one above, which shows all but the form.
