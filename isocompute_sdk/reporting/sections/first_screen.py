@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from isocompute_sdk.campaigns.campaign import PLAN
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.campaigns.overview import check_so_far, in_the_way, to_go_on
 from isocompute_sdk.errors import IsoComputeError, shell_form
@@ -246,10 +247,12 @@ def _before(budget: Budget) -> str:
 def _going_on(material: Material) -> list[Block]:
     """Says that runs have not ended, so that everything may change."""
     ended, started, blocks = material.ended, len(material.folders), list[Block]()
-    if ended < started:
+    campaign = material.campaign
+    fixed = campaign is not None and material.plan is not None and (campaign.folder / PLAN).exists()
+    if ended < started and not fixed:
         text = f"Preliminary: {ended} of {counted(started, 'run')} have ended. The numbers below will change."
         blocks.append(Paragraph(text))
-    if (campaign := material.campaign) is not None and not campaign.done:
+    if campaign is not None and not campaign.done:
         budget, stop, command = campaign.study.budget, in_the_way(campaign), material.resuming
         assert budget is not None, "a campaign has one"
         text = "The campaign is under way" if stop is None else "The campaign has stopped"
