@@ -89,6 +89,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         again = material.asked_for(plan.budget.with_amount(float(f"{2 * max(plan.budget.amount, gone):.4g}")))
         text = "To plan again with the runs so far, for a larger budget that counts what they have cost:"
         more.append(Missing(text, material.again(again)))
+        if approval is not None and approval.kind == "do-not":
+            more.append(Paragraph(f"Before it was trained its approval was refused: {approval.reason}."))
         side = "inside" if outcome.inside else "outside"
         checked = "" if material.runs is None else at_check(plan, outcome.run_id, material.runs)
         more += [Paragraph(say.sentence(checked))] if checked else []
