@@ -89,11 +89,8 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         again = material.asked_for(plan.budget.with_amount(float(f"{2 * max(plan.budget.amount, gone):.4g}")))
         text = "To plan again with the runs so far, for a larger budget that counts what they have cost:"
         more.append(Missing(text, material.again(again)))
-        if approval is not None and approval.kind == "do-not":
-            more.append(Paragraph(f"Before it was trained its approval was refused: {approval.reason}."))
         side = "inside" if outcome.inside else "outside"
-        checked = "" if material.runs is None else at_check(plan, outcome.run_id, material.runs)
-        more += [Paragraph(say.sentence(checked))] if checked else []
+        more += _of_its_approval(material, plan, outcome)
         return Answer(
             tone="good" if outcome.inside else "caution",
             label="Trained",
@@ -139,6 +136,14 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         rule=() if approval is None or passed else _rule(plan, approval),
         more=tuple(more),
     )
+
+
+def _of_its_approval(material: Material, plan: Plan, outcome: Comparison) -> list[Block]:
+    """What a trained plan measured at the step of its approval, or that it had none."""
+    if plan.approval is not None and plan.approval.kind == "do-not":
+        return [Paragraph(f"Before it was trained its approval was refused: {plan.approval.reason}.")]
+    checked = "" if material.runs is None else at_check(plan, outcome.run_id, material.runs)
+    return [Paragraph(say.sentence(checked))] if checked else []
 
 
 def _passed(material: Material, plan: Plan) -> str:
