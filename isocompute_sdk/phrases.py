@@ -94,6 +94,8 @@ def printable(text: str, keep: str = "") -> str:
 
 VALUES = {"--json": 0, "--verbose": 0, "-v": 0, "--prior": 0, "--bounds": 2}
 """Numbers of values of options that have not one."""
+NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", "--rollouts-per-batch")
+"""Options with which `isocompute next` has no answer."""
 
 
 def parted(words: Sequence[str], flags: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -48,7 +48,8 @@ from isocompute_sdk.training.registry import backend_of
 def decide(basis: Basis, request: Request, search: Search | None = None) -> Plan:
     """The best executable allocation within the budget, and what to run before it; see `Planner.allocate`."""
     if request.n_problems is not None and basis.fits.surface is not None:
-        return decide(basis.for_problem_set(request.n_problems), replace(request, n_problems=None), search)
+        plan = decide(basis.for_problem_set(request.n_problems), replace(request, n_problems=None), search)
+        return replace(plan, options={**plan.options, "n_problems": request.n_problems})
     resolved, sizes, choice = _choose(basis, request)
     plan = _plan_of(basis, resolved, choice)
     others = _other_metrics(basis, request)

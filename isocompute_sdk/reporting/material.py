@@ -22,7 +22,7 @@ from isocompute_sdk.campaigns.overview import Overview, edited, outcome_of, over
 from isocompute_sdk.errors import FitError, IsoComputeError, PlanError, RecordError, SpecError, typed_value
 from isocompute_sdk.fitting.fits import FITS, Fits, FitsSet
 from isocompute_sdk.ingest.paths import is_log
-from isocompute_sdk.phrases import parted
+from isocompute_sdk.phrases import NOT_NEXT, parted
 from isocompute_sdk.planning import Plan, Planner
 from isocompute_sdk.planning.inheritance import FITTED
 from isocompute_sdk.planning.plan import DOCUMENT as PLAN
@@ -213,7 +213,8 @@ class Material:
         words = [f"isocompute {command}", source or self.behind]
         if known is not None and (self.fits is None or self.fits.method in FITTED):
             words += [f"--metric {quote(known.metric)}", *fitted_words(known)]
-        words += [] if self.plan is None else [*speed_options(self.plan), *limit_options(self.plan)]
+        said = [] if self.plan is None else [*speed_options(self.plan), *limit_options(self.plan)]
+        words += [one for one in said if command != "next" or one.split()[0] not in NOT_NEXT]
         return " ".join(word for word in [*words, *options] if word)
 
     def asked_for(self, budget: Budget) -> str:
@@ -224,7 +225,8 @@ class Material:
         """The command that plans the same runs with everything that was asked for but the budget, or another one."""
         if self.plan_file or (self.audit is not None and self.runs is None):
             return self.with_others(*options, command=command)
-        words = [f"isocompute {command}", self.typed, *self.asked.words, *options]
+        typed = parted(self.asked.words, NOT_NEXT)[0] if command == "next" else self.asked.words
+        words = [f"isocompute {command}", self.typed, *typed, *options]
         return " ".join(word for word in words if word)
 
     def costs(self, plan: Plan, every: Sequence[Plan | Alternative]) -> list[dict[str, float]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from isocompute_sdk.phrases import parted
+from isocompute_sdk.phrases import NOT_NEXT, parted
 
 if TYPE_CHECKING:
     from isocompute_sdk.specs import Study
@@ -22,8 +22,6 @@ ABOUT_READ = re.compile(r"(isocompute (?:doctor|audit|forecast)) (?:PATH|RUNS)\b
 MEANINGS = ("--set", "--rename", "--ignore", "--metric")
 """Options that say what columns mean, as all commands that read take them."""
 BORROWED = ("--published", "--prior")
-NOT_NEXT = ("--method", "--points", "--bin-width", "--curve", "--update-steps", "--rollouts-per-batch")
-"""Options with which `isocompute next` has no answer."""
 COMPARED = ("--compare", "--against", "--equal")
 """Options that compare a plan with a configuration: of a plan's own command only."""
 

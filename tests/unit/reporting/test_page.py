@@ -323,13 +323,23 @@ def test_the_command_for_a_smaller_budget_of_a_saved_plan_asks_the_same_question
 def test_commands_about_the_runs_of_a_saved_plan_keep_its_limits_and_the_time_of_a_step(fits: Fits) -> None:
     speed = SPEED.replace(step_overhead_seconds=10, latency_floor_seconds=7)
     planner = Planner(fits, throughput=speed, hardware=Hardware(max_rollouts_per_batch=512))
-    plan = planner.allocate("200 gpu_hours", slots=0, mode="conservative", powers_of_two=False)
+    plan = planner.allocate("200 gpu_hours", slots=0, mode="conservative", powers_of_two=False, n_problems=500)
     command = gather(plan, Asked()).with_others()
-    for option in ("--max-rollouts-per-batch 512", "--mode conservative", "--any-group-size"):
+    for option in ("--max-rollouts-per-batch 512", "--mode conservative", "--any-group-size", "--n-problems 500"):
         assert option in command
     assert "--step-overhead-seconds 17" in command
     logged = Note("speed-from-runs", "info", "as logged", {"rollouts_per_second": 60.0})
     assert "seconds" not in gather(replace(plan, notes=(*plan.notes, logged)), Asked()).with_others()
+
+
+def test_what_to_run_first_is_asked_without_the_sizes_that_the_plan_fixes(fits: Fits, tmp_path: Path) -> None:
+    plan = Planner(fits).allocate("2M", update_steps=300, min_update_steps=20)
+    material = gather(plan.save(tmp_path / "plan.json"), Asked(words=("--rollouts-per-batch", "512", "--spend", "all")))
+    for saved in (True, False):
+        command = replace(material, plan_file=saved).first
+        assert ("--min-update-steps 20" if saved else "--spend all") in command
+        assert not {"--update-steps", "--rollouts-per-batch"} & set(command.split())
+    assert "--update-steps 300" in material.with_others()
 
 
 def test_what_a_better_model_costs_is_asked_with_the_speed_of_a_saved_plan(fits: Fits) -> None:
