@@ -151,16 +151,16 @@ def repeated(name: str, original: str) -> Note:
 def continued(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
     """The runs, with logs that go on from a checkpoint of another one joined to it, each with a note.
 
-    They are of one experiment, of one n and B_p; one log is whole, and every other one begins at a step that those
+    They are of one experiment, of one n, B_p and seed; one log is whole, and every other one begins at a step that those
     before it reached.
     """
     experiments: dict[Any, list[str]] = {}
     for name, run in runs.items():
         experiment = _experiment(run)
         fields = {} if run.config is None else run.config.fields
-        sizes = tuple(fields[size].value if size in fields else None for size in N_AND_BP)
+        said = tuple(fields[one].value if one in fields else None for one in (*N_AND_BP, "seed"))
         if experiment:
-            experiments.setdefault((experiment, sizes), []).append(name)
+            experiments.setdefault((experiment, said), []).append(name)
     found = dict(runs)
     for names in experiments.values():
         first, *rest = sorted(names, key=lambda name: runs[name].log.first_step)

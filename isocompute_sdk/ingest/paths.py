@@ -242,10 +242,10 @@ def _not_open(file: Path) -> RecordError:
     )
 
 
-def label(file: Path, files: Sequence[Path]) -> str:
-    """Name of one of several files, relative to their common folder and without its ending."""
-    folder = os.path.commonpath([other.parent.absolute() for other in files])
-    return file.absolute().relative_to(folder).with_suffix("").as_posix()
+def labels(files: Sequence[Path]) -> list[str]:
+    """Names of several files, relative to their common folder and without their endings."""
+    folder = os.path.commonpath([file.parent.absolute() for file in files])
+    return [file.absolute().relative_to(folder).with_suffix("").as_posix() for file in files]
 
 
 def _refuse_missing(target: Path) -> None:

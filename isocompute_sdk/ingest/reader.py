@@ -7,7 +7,7 @@ be read keeps nothing else from being read: `read` raises the first of it at the
 
 from __future__ import annotations
 
-import filecmp
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from isocompute_sdk.ingest.paths import (
     holds_journals,
     is_path,
     json_tables,
-    label,
+    labels,
     log_formats,
     may_be_log,
     readable,
@@ -213,6 +213,8 @@ class Collection:
     """What was named."""
     loaded: list[_Loaded] = field(default_factory=list["_Loaded"])
     """Tables that are not `build` yet."""
+    contents: dict[tuple[Path, bytes], Path] = field(default_factory=dict[tuple[Path, bytes], Path])
+    """Folder and digest of a table -> the table. In other folders other settings may lie beside the same rewards."""
     logs: dict[str, LoadedRun] = field(default_factory=dict[str, "LoadedRun"])
     """Run -> its log."""
     clocks: list[RunLog] = field(default_factory=list["RunLog"])
@@ -269,10 +271,16 @@ class Collection:
         known = {table.path for table in self.loaded}
         for file in (file for file in tables if file not in known):
             with self.losing(file):
-                original = next((one.path for one in self.loaded if _same_bytes(one.path, file)), None)
-                if original is not None:
-                    raise NothingMeasured(f"{file}: a copy of {original}", "Nothing to do: it is left out.")
-                self.take(_load(file, self.format))
+                table = _load(file, self.format)
+                if file.is_file():
+                    with file.open("rb") as written:
+                        content = file.parent, hashlib.file_digest(written, "blake2b").digest()
+                    if content in self.contents:
+                        raise NothingMeasured(
+                            f"{file}: a copy of {self.contents[content]}", "Nothing to do: it is left out."
+                        )
+                    self.contents[content] = file
+                self.take(table)
 
     def add(self, log: RunLog, config: SavedConfig | None, place: Path, beside: str) -> None:
         """Add a run under its name, or one with `beside` before it; charts of one run are joined."""
@@ -390,8 +398,7 @@ class Collection:
         """Turn the tables that were loaded into rows, or into logs."""
         files = [table.path for table in self.loaded]
         stems = Counter(file.stem for file in files)
-        for table in self.loaded:
-            apart = label(table.path, files) if len(files) > 1 else ""
+        for table, apart in zip(self.loaded, labels(files) if len(files) > 1 else [""] * len(files), strict=True):
             # Of many files `metrics.csv` the folders tell the runs apart.
             name = apart if stems[table.path.stem] > 1 else table.path.stem
             with self.losing(table.path):
@@ -549,11 +556,6 @@ class Collection:
                 yield Note("files-not-read", "warning", f"not read: {error}", {"files": [place]})
 
 
-def _same_bytes(one: Path, other: Path) -> bool:
-    # In other folders other settings may lie beside the same rewards.
-    return one.parent == other.parent and one.is_file() and filecmp.cmp(one, other, shallow=False)
-
-
 def _not_read(listing: Listing, through: str, what: str, files: Sequence[Path]) -> Note:
     message = (
         f"{listing.path} is read through {through}; {len(files)} {what}, such as {files[0]}, were not looked at. "
@@ -623,7 +625,7 @@ def named_by_file(tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]
     differ = pl.any_horizontal(pl.col(name).drop_nulls().n_unique() > 1 for name in fixed)
     apart = said.group_by("run_id").agg(differ=differ).filter("differ")["run_id"].to_list()
     files = [Path(name) for name in tables]
-    of_file = (pl.col("run_id").replace({run: f"{label(file, files)}/{run}" for run in apart}) for file in files)
+    of_file = (pl.col("run_id").replace({run: f"{name}/{run}" for run in apart}) for name in labels(files))
     return {name: table.with_columns(ids) for (name, table), ids in zip(tables.items(), of_file, strict=True)}
 
 

@@ -346,7 +346,7 @@ def printed_configurations(path: Path) -> tuple[tuple[Path, dict[str, Any]], ...
     before: dict[str, Any] = {}
     for raw in _configurations(path):
         config = translate(path, raw)
-        said = {} if config is None else {key: one.value for key, one in config.fields.items()}
+        said = {} if config is None else {key: one.value for key, one in config.fields.items() if not one.default}
         if not said or said == before:
             continue
         if found and all(before.get(key, value) == value for key, value in said.items()):

@@ -122,11 +122,12 @@ def test_every_logger_of_one_run_in_one_folder_is_one_run(tmp_path: Path) -> Non
     assert (info.group_size, info.problems_per_batch, info.rollouts) == (4, 32, 60 * 128)
 
 
-def console_of_verl(steps: range, experiment: str) -> str:
+def console_of_verl(steps: range, experiment: str, seed: int = 0) -> str:
     """What veRL prints: its command, its configuration and a line for each step."""
-    said = f"+ python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=32 {experiment}"
+    said = "+ python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.n=8 data.train_batch_size=32"
     configured = (
-        "{'actor_rollout_ref': {'rollout': {'n': 8, 'val_kwargs': {'n': 4}}}, 'data': {'train_batch_size': 32}}"
+        "{'actor_rollout_ref': {'rollout': {'n': 8, 'val_kwargs': {'n': 4}}},\n "
+        f"'data': {{'train_batch_size': 32, 'seed': {seed}}}, 'trainer': {{'experiment_name': '{experiment}'}}}}"
     )
     rewards = [f"step:{i} - training/global_step:{i} - critic/score/mean:{0.3 + i / 90}" for i in steps]
     lines = [f"{text} - val-core/gsm/acc/mean@4:{0.2 + i / 100}" for i, text in zip(steps, rewards, strict=True)]
@@ -135,7 +136,7 @@ def console_of_verl(steps: range, experiment: str) -> str:
 
 def test_a_console_that_goes_on_from_a_checkpoint_of_the_same_experiment_is_no_second_run(tmp_path: Path) -> None:
     for name, steps, experiment in (("a", range(31), "x"), ("a-again", range(26, 51), "x"), ("b", range(41, 61), "y")):
-        console = console_of_verl(steps, f"trainer.experiment_name={experiment}")
+        console = console_of_verl(steps, experiment)
         (tmp_path / f"{name}.log").write_text(console)
     runs = RunSet.read(tmp_path)
     assert [info.run_id for info in runs.runs()] == ["a", "b"]
@@ -146,8 +147,17 @@ def test_a_console_that_goes_on_from_a_checkpoint_of_the_same_experiment_is_no_s
     # The command does not say how many samples an evaluation takes; the configuration does.
     assert codes >= {"log-continued", "log-starts-late"}
     assert "sources-disagree" not in codes
-    (tmp_path / "a-again.log").write_text(console_of_verl(range(36, 51), "trainer.experiment_name=x"))
+    (tmp_path / "a-again.log").write_text(console_of_verl(range(36, 51), "x"))
     assert len(RunSet.read(tmp_path).run_ids) == 3, "nothing is known of the steps between"
+    (tmp_path / "a-again.log").write_text(console_of_verl(range(26, 51), "x", seed=1))
+    assert len(RunSet.read(tmp_path).run_ids) == 3, "another seed is another run"
+
+
+def test_a_console_of_two_launches_has_the_configuration_of_each(tmp_path: Path) -> None:
+    first, then = (console_of_verl(range(31), "x", seed) for seed in (0, 1))
+    then = then.replace("'n': 8,", "'n': 16,").replace("rollout.n=8", "rollout.n=16").replace("mean:0.", "mean:0.0")
+    (tmp_path / "sweep.log").write_text(first + then)
+    assert sorted((info.group_size, info.seed) for info in RunSet.read(tmp_path).runs()) == [(8, 0), (16, 1)]
 
 
 def test_a_file_that_goes_on_with_one_of_the_same_project_and_experiment_is_no_second_run(tmp_path: Path) -> None:

@@ -58,6 +58,25 @@ def test_runs_of_different_files_never_melt_together(folder: Path):
     assert RunSet.read(folder).run_ids == ("easy/n8-bp32-seed0", "sub/hard/n8-bp32-seed0")
 
 
+def test_a_table_costs_no_more_to_read_beside_many_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    looked, look = list[Any](), os.stat
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        looked.append(path)
+        return look(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    counts = list[int]()
+    for many in (10, 40):
+        (tmp_path / str(many)).mkdir()
+        for i in range(many):
+            (tmp_path / str(many) / f"{i}.csv").write_text(TABLE.replace("0.6", f"0.6{i:03}"))
+        looked.clear()
+        assert len(RunSet.read(tmp_path / str(many)).run_ids) == many
+        counts.append(len(looked))
+    assert counts[1] < 6 * counts[0]
+
+
 def test_a_glob_reads_what_it_matches(folder: Path):
     assert RunSet.read(str(folder / "**" / "*.csv")) == RunSet.read(folder)
     assert RunSet.read(str(folder / "e*.csv")).run_ids == ("n8-bp32-seed0",)
