@@ -269,7 +269,14 @@ class Plan(Sized, Saved):
         """The same beside the whole, in words; empty where all of it is approved, or nothing."""
         part, whole = self.approved_costs, self.costs
         units = dict.fromkeys((self.budget.unit, "rollouts", "wall_hours", "usd")) if part is not whole else {}
-        shown = [part_of(part[unit], whole[unit], unit) for unit in units if unit in whole]
+        # What is trained is said once, in the budget's unit; time and money are those still to be paid.
+        gone = {unit: self.past.get(unit, 0.0) for unit in units if unit not in (self.budget.unit, "rollouts")}
+        owed = {
+            unit: (part[unit] - gone.get(unit, 0.0), whole[unit] - gone.get(unit, 0.0))
+            for unit in units
+            if unit in whole
+        }
+        shown = [part_of(max(of_part, 0.0), of_whole, unit) for unit, (of_part, of_whole) in owed.items()]
         if shown and (past := self.past.get(self.budget.unit)):
             shown[0] += f", {bare(past, self.budget.unit)} of them trained"
         return ", ".join(shown)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from isocompute_sdk.auditing import Audit
-from isocompute_sdk.errors import FitError
+from isocompute_sdk.errors import FitError, typed_value
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.forecast import Forecast
 from isocompute_sdk.planning import Plan
@@ -59,6 +59,11 @@ def plot(source: Fits | Plan | RunSet | Audit | Forecast, kind: str | None = Non
         RecordError: as `FitError`, for runs.
     """
     of: Mapping[type, Mapping[str, Callable[..., Axes]]] = {RunSet: OF_RUNS, Audit: OF_AUDIT, Forecast: OF_FORECAST}
+    if not isinstance(cast("Any", source), (*of, Fits, Plan)):
+        raise FitError(
+            f"received {typed_value(source)}; accepted: fits, a plan, runs, an audit or a forecast",
+            "isocompute_sdk.read(...) makes runs of a table or of logs, fit(runs) fits.",
+        )
     kinds = of.get(type(source), OF_FITS)
     if kind is None:
         fits = source.fits if isinstance(source, Plan) else source

@@ -42,6 +42,9 @@ CALLS: dict[str, tuple[Call, str]] = {
     "fits set of a number": (lambda r, p: iso.FitsSet(3), "FitsSet: received 3"),  # pyright: ignore
     "health of nothing": (lambda r, p: iso.check_health(None), "runs: received None"),  # pyright: ignore
     "speed of nothing": (lambda r, p: iso.Throughput.measure(None), "runs: received None"),  # pyright: ignore
+    "a picture of a number": (lambda r, p: iso.plot(3), "received 3 .int.; accepted: fits, a plan"),  # pyright: ignore
+    "a page of a number": (lambda r, p: iso.report(3), "received 3 .int.; accepted: a plan"),  # pyright: ignore
+    "a configuration without names": (lambda r, p: p.compare("16", "1M"), "configuration '16'; accepted: n=N,bp=BP"),
     "no gpus": (lambda r, p: iso.Throughput.measure(r, gpus=0), "gpus = 0; accepted: whole numbers, 1 or more"),
     "audit with a word as seed": (lambda r, p: iso.audit(r, rng="a"), "rng = 'a'; accepted: a whole number"),  # pyright: ignore
     "audit with fewer than no draws": (lambda r, p: iso.audit(r, draws=-1), "draws = -1; accepted"),

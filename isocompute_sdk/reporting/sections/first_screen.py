@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from isocompute_sdk.campaigns.campaign import PLAN
 from isocompute_sdk.campaigns.comparison import Comparison, at_check
 from isocompute_sdk.campaigns.overview import check_so_far, in_the_way, to_go_on
 from isocompute_sdk.errors import IsoComputeError, shell_form
@@ -89,8 +90,7 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         text = "To plan again with the runs so far, for a larger budget that counts what they have cost:"
         more.append(Missing(text, material.again(again)))
         side = "inside" if outcome.inside else "outside"
-        checked = "" if material.runs is None else at_check(plan, outcome.run_id, material.runs)
-        more += [Paragraph(say.sentence(checked))] if checked else []
+        more += _of_its_approval(material, plan, outcome)
         return Answer(
             tone="good" if outcome.inside else "caution",
             label="Trained",
@@ -136,6 +136,14 @@ def _of_plan(material: Material, plan: Plan) -> Answer:
         rule=() if approval is None or passed else _rule(plan, approval),
         more=tuple(more),
     )
+
+
+def _of_its_approval(material: Material, plan: Plan, outcome: Comparison) -> list[Block]:
+    """What a trained plan measured at the step of its approval, or that it had none."""
+    if plan.approval is not None and plan.approval.kind == "do-not":
+        return [Paragraph(f"Before it was trained its approval was refused: {plan.approval.reason}.")]
+    checked = "" if material.runs is None else at_check(plan, outcome.run_id, material.runs)
+    return [Paragraph(say.sentence(checked))] if checked else []
 
 
 def _passed(material: Material, plan: Plan) -> str:
@@ -246,10 +254,12 @@ def _before(budget: Budget) -> str:
 def _going_on(material: Material) -> list[Block]:
     """Says that runs have not ended, so that everything may change."""
     ended, started, blocks = material.ended, len(material.folders), list[Block]()
-    if ended < started:
+    campaign = material.campaign
+    fixed = campaign is not None and material.plan is not None and (campaign.folder / PLAN).exists()
+    if ended < started and not fixed:
         text = f"Preliminary: {ended} of {counted(started, 'run')} have ended. The numbers below will change."
         blocks.append(Paragraph(text))
-    if (campaign := material.campaign) is not None and not campaign.done:
+    if campaign is not None and not campaign.done:
         budget, stop, command = campaign.study.budget, in_the_way(campaign), material.resuming
         assert budget is not None, "a campaign has one"
         text = "The campaign is under way" if stop is None else "The campaign has stopped"

@@ -196,12 +196,14 @@ def test_a_script_that_was_edited_is_kept(isocompute: Command, tmp_path: Path) -
 
 
 def test_what_a_script_does_not_say_is_no_difference(isocompute: Command, tmp_path: Path, plan: Plan) -> None:
-    train = "python3 -m openrlhf.cli.train_ppo_ray --rollout.n_samples_per_prompt"
+    # Its temperature is that of the framework where none is given.
+    sampling = f"--rollout.temperature {plan.recipe.temperature} --rollout.n_samples_per_prompt"
+    train = f"python3 -m openrlhf.cli.train_ppo_ray {sampling}"
     for n, marked in ((plan.group_size, 0), (2 * plan.group_size, 1)):
         (tmp_path / "my.sh").write_text(f"{train} {n}\n")
         shown = ok(isocompute("launch", "plan.json", "--against", "my.sh")).stdout
         assert sum(line.startswith("!") for line in shown.splitlines()) == marked
-        assert f"{marked} of 1 setting in my.sh" in shown
+        assert f"{marked} of 2 settings in my.sh" in shown
 
 
 @pytest.mark.parametrize("backend", ["openrlhf", "verl", "trl"])

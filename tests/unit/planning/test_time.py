@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from isocompute_sdk import Budget, Evaluation, Fits, Hardware, Plan, PlanError, 
 from isocompute_sdk.api import run_spec
 from isocompute_sdk.errors import SpecError
 from isocompute_sdk.planning.plan import answer
+from isocompute_sdk.planning.plan_parts import Approval
 from isocompute_sdk.planning.pricing import evaluations, interval
 from isocompute_sdk.reporting.material import Asked, gather
 from isocompute_sdk.reporting.report import build
@@ -378,6 +380,12 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     assert "the runs had" not in time.detail
     assert "the runs had" in plain.summary()
     assert planner.compare((16, 16), "1M", equal="time").update_steps > 0
+    # Of a plan that goes on with a run, an approved part names the time that is still to be paid.
+    part = replace(plain, approval=Approval("part", "", plain.update_steps // 2))
+    gone = {unit: amount / 4 for unit, amount in plain.costs.items()}
+    left = [replace(part, past=past).approved_cost.rpartition(", ")[2] for past in ({}, gone)]
+    of_part, to_pay = (float(text.split()[0]) for text in left)
+    assert to_pay == pytest.approx(of_part - gone["wall_hours"], abs=0.1)
     # What the runs do not say is assumed, and said with what would state it; nobody's number is invented.
     same = planner.allocate(Budget(rollouts=1e6, deadline_hours=20))
     for plan in (hours, same, Plan.load(same.save(tmp_path / "plan.json"))):
