@@ -151,7 +151,7 @@ def repeated(name: str, original: str) -> Note:
 def continued(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
     """The runs, with logs that go on from a checkpoint of another one joined to it, each with a note.
 
-    They are of one experiment, n, B_p and seed; one log is whole, and every other one begins at a step that those before
+    They are of one experiment, n, B_p and seed; one log is whole, every other one begins at a step that those before
     it reached.
     """
     experiments: dict[Any, list[str]] = {}
