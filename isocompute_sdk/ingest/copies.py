@@ -151,8 +151,8 @@ def repeated(name: str, original: str) -> Note:
 def continued(runs: Mapping[str, LoadedRun]) -> dict[str, LoadedRun]:
     """The runs, with logs that go on from a checkpoint of another one joined to it, each with a note.
 
-    They are of one experiment, of one n, B_p and seed; one log is whole, and every other one begins at a step that those
-    before it reached.
+    They are of one experiment, n, B_p and seed; one log is whole, and every other begins at a step that those before it
+    reached.
     """
     experiments: dict[Any, list[str]] = {}
     for name, run in runs.items():
