@@ -461,18 +461,21 @@ def _refuse(bad: pl.Series, series: pl.Series, column: str, source: Source, acce
         if re.fullmatch(_WITH_COMMA, str(value))
         else "Correct the value, or drop the row."
     )
-    hint, options = NAN_HINT if is_nan else hint, ()
+    hint = in_shell = NAN_HINT if is_nan else hint
+    options = ()
     if column in BY_NAME and BY_NAME[column].spare and not isinstance(source, ArgumentSource):
         name = source.written.get(column, column)
         options = (f"--ignore {quote(name)}",)
-        hint = f"Correct the value, or leave the column out: <{options[0]} | ignore=[{name!r}]>."
+        # Not as two forms of one hint: a name may hold any character.
+        hint, in_shell = (
+            f"Correct the value, or leave the column out: {one}." for one in (f"ignore=[{name!r}]", *options)
+        )
     more = int(bad.sum()) - 1
     also = f" ({counted(more, 'more such cell')} in this column)" if more else ""
     raise RecordError(
         f"{source.cell(index, column)}: received {value!r}{also}; accepted: {accepted}",
         hint,
-        options,
-    )
+    ).in_shell(in_shell, options)
 
 
 CLOCK = 5e8
@@ -484,8 +487,8 @@ def refuse_clock(steps: float | None, column: str) -> None:
     if steps is not None and steps >= CLOCK:
         raise RecordError(
             f"column {column!r} holds clock times, up to {steps:.6g}; accepted: update steps, below {CLOCK:g}",
-            f"Add a column of update steps, and <--ignore {quote(column)} | ignore=[{column!r}]>.",
-        )
+            f"Add a column of update steps, and ignore=[{column!r}].",
+        ).in_shell(f"Add a column of update steps, and --ignore {quote(column)}.")
 
 
 def require(series: pl.Series, source: Source, hint: str) -> None:

@@ -96,6 +96,18 @@ def test_without_problems_per_batch_the_step_is_unknown():
     assert np.isnan(run.step_T).all()
 
 
+@pytest.mark.parametrize(("column", "value"), [("step", 2e9), ("gpus", -1)])
+def test_a_column_of_any_name_is_left_out_by_this_name(column: str, value: float):
+    odd = "a | b> c"
+    columns = {"n": [8], "bp": [4], "step": [1], "avg@4": [0.1]} | {column: [value]}
+    with pytest.raises(RecordError) as refused:
+        RunSet.from_columns(
+            {odd if name == column else name: cells for name, cells in columns.items()}, rename={odd: column}
+        )
+    assert f"ignore=[{odd!r}]" in str(refused.value.hint)
+    assert f"--ignore '{odd}'." in str(refused.value.shell_hint)
+
+
 def test_one_empty_cell_asks_for_its_value_and_not_for_a_setting():
     with pytest.raises(RecordError) as refused:
         RunSet.from_columns({"n": [8, 8], "bp": [4, 4], "step": [1, None], "avg@4": [0.1, 0.2]})
