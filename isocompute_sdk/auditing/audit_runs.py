@@ -51,7 +51,7 @@ CARRIED = (
 )
 """Notes of a fit that an audit passes on; the others repeat what the audit itself says."""
 
-OF_READING = ("column-assumed", "run-left-out")
+OF_READING = ("column-assumed", "run-left-out", "sources-disagree")
 """Notes of the reader on what columns were taken for, and on copies."""
 
 

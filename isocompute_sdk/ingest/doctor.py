@@ -44,6 +44,7 @@ from isocompute_sdk.records.reward_metrics import (
     undecided,
 )
 from isocompute_sdk.records.runset import join
+from isocompute_sdk.records.suggested import against_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -414,6 +415,7 @@ def _of_log(name: str, run: LoadedRun, mapping: RunMap, asked_for: str | None) -
         frame, notes = rows_of(certain, resolve(certain, options.given(name)), options)
         told = resolve(run, given_to(run, mapping.shared())).notes(name)
         notes += [note for note in told if note.code == "sources-disagree"]
+        notes += against_names({name: given_to(run, mapping.shared())})
         finding = _measured(name, source, RunSet(frame, notes), attempts, asked_for)
         shown = finding.group_size + n_mark, finding.problems_per_batch + bp_mark
         finding = replace(finding, group_size=shown[0], problems_per_batch=shown[1])

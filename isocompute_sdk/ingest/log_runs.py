@@ -48,7 +48,7 @@ from isocompute_sdk.records.columns import (
 )
 from isocompute_sdk.records.reward_metrics import OTHER, is_set, is_training_reward, rank
 from isocompute_sdk.records.runset import join
-from isocompute_sdk.records.suggested import size_in_name
+from isocompute_sdk.records.suggested import against_names, size_in_name
 from isocompute_sdk.records.table import sizes_note
 from isocompute_sdk.specs.base import Spec
 
@@ -101,6 +101,9 @@ def read_loaded(
         name: resolve(runs[name], given_to(runs[name], one) if of_run is None else one.given(name))
         for name, one in asked.items()
     }
+    if of_run is None:
+        alike = [name for name in asked if name not in options.runs]
+        notes += against_names({name: given_to(runs[name], options) for name in alike})
     batch = batch_asked([one.values.get("group_size") for one in found.values()])
     for name, one in found.items():
         with losing(runs[name].place) if of_run is None else nullcontext():

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from isocompute_sdk.errors import RecordError
+from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records import columns as schema
 from isocompute_sdk.records.columns import MIN_TO_JUDGE, N_AND_BP, Named, numbers_in
@@ -67,7 +68,7 @@ def sizes_of_runs(known: Mapping[str, pl.Series], others: Mapping[str, pl.Series
     settings = [cells for name, cells in known.items() if schema.BY_NAME[name].per_run]
     at = known.get("step") if step is None else others[step]
     rows = pl.DataFrame([one.alias(str(i)) for i, one in enumerate((at, *settings)) if one is not None])
-    run, counts = known.get("run_id"), re.compile(f"{LIKELY['step']}|{LIKELY['rollouts']}")
+    run, counts = known.get("run_id"), re.compile(rf"{LIKELY['step']}|{LIKELY['rollouts']}|(\w+_)?seed")
     found: list[str] = []
     for name, cells in others.items():
         numbers = numbers_in(cells).alias("n")
@@ -164,6 +165,30 @@ def size_in_name(name: str, field: str) -> tuple[int, str] | None:
     return (int(said[0][1]), said[0][0]) if len(said) == 1 and int(said[0][1]) else None
 
 
+def against_names(given: Mapping[str, Mapping[str, Any]]) -> list[Note]:
+    """A warning for each of n and B_p that was given for all runs and that the names of some say differently.
+
+    Args:
+        given: run -> what was given for all runs and is used for this one.
+    """
+    notes: list[Note] = []
+    for field in N_AND_BP:
+        of_runs = {run: float(values[field]) for run, values in given.items() if values.get(field) is not None}
+        said = {run: said for run in of_runs if (said := size_in_name(run, field)) is not None}
+        other = {run: words for run, (size, words) in said.items() if size != of_runs[run]}
+        if not other:
+            continue
+        value = next(iter(of_runs.values()))
+        shown = listed([f"{run} ({words})" for run, words in other.items()], 4)
+        message = (
+            f"{field} = {value:g} was given for all runs, and names say otherwise: {shown}. If the names are right, "
+            f"leave {field} out: what is asked then shows how to take it from a column or from the names."
+        )
+        data = {"field": field, "given": value, "names": other}
+        notes.append(Note("sources-disagree", "warning", message, data))
+    return notes
+
+
 _WANTED = {
     "group_size": "group_size (or n)",
     "rollouts": "rollouts (or C, compute) or step",
@@ -225,6 +250,45 @@ def batch_of_runs(named: Named) -> str | None:
     return suggested("problems_per_batch", [name for name, cells in others.items() if is_set(settings, cells)])
 
 
+def _tell_runs(
+    known: Mapping[str, pl.Series], others: Mapping[str, pl.Series], renamed: dict[str, str], values: dict[str, str]
+) -> tuple[list[str], list[str], dict[str, tuple[int, str]]]:
+    """Take the columns that name the runs and that hold n into `renamed`, as far as cells and names tell them.
+
+    Args:
+        known: columns with a meaning, by their canonical name.
+        others: the others, as the user called them.
+        renamed: those of them that are taken for something.
+        values: what is to be asked; n no longer if a column holds it.
+
+    Returns:
+        Columns that may hold n; without a certain one also the runs, and what their names say of n.
+    """
+    step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
+    sizes = sizes_of_runs(known, others, step) if "group_size" in values else []
+    if len(sizes) == 1:
+        del values["group_size"]
+        renamed[sizes[0]] = "group_size"
+    left_over = {column: cells for column, cells in others.items() if column not in renamed}
+    apart = tells_apart(known | {ours: others[theirs] for theirs, ours in renamed.items()}, left_over)
+    renamed |= {} if apart is None else {apart[0]: apart[1]}
+    ids = known.get("run_id") if apart is None or apart[1] != "run_id" else others[apart[0]]
+    if "group_size" not in values or ids is None:
+        return sizes, [], {}
+    names = list(map(str, ids))
+    said = {name: said for name in names if (said := size_in_name(name, "group_size")) is not None}
+    places = {} if step is None else {step: others[step]}
+    sizes = sizes_of_runs({**known, "run_id": ids}, left_over | places, step)
+    sizes_N = [said[name][0] if name in said else None for name in names]
+    sizes = [one for one in sizes if numbers_in(others[one]).to_list() == sizes_N] or sizes
+    if len(sizes) == 1:
+        del values["group_size"]
+        renamed[sizes[0]] = "group_size"
+        return sizes, [], {}
+    runs = list(dict.fromkeys(names))
+    return sizes, runs, said if len(runs) > 1 else {}
+
+
 _EITHER = " if all runs share n x B_p, or as problems_per_batch=... if they share B_p"
 
 
@@ -249,15 +313,9 @@ def refuse_without(unknown: Sequence[str], named: Named, batch_column: str | Non
     sized_by = next((one for one, ours in renamed.items() if ours == N_AND_BP[1] and _BATCHES.fullmatch(one)), "")
     if sized_by and "group_size" in named.known and _grows_with(others[sized_by], named.known["group_size"]):
         renamed[sized_by] = schema.BATCH.name
-    step = {ours: theirs for theirs, ours in renamed.items()}.get("step")
-    sizes = sizes_of_runs(named.known, others, step) if "group_size" in values else []
-    if len(sizes) == 1:
-        del values["group_size"]
-        renamed[sizes[0]] = "group_size"
-    values = values if sized else {}
-    left_over = {column: cells for column, cells in others.items() if column not in renamed}
-    apart = tells_apart(named.known | {ours: others[theirs] for theirs, ours in renamed.items()}, left_over)
-    renamed |= {} if apart is None else {apart[0]: apart[1]}
+    sizes, runs, said = _tell_runs(named.known, others, renamed, values)
+    # One n for all runs would be wrong for most of those whose names say it.
+    values = {name: one for name, one in values.items() if sized and not (said and name == "group_size")}
     options = (
         *(f"--rename {quote(f'{theirs}={ours}')}" for theirs, ours in renamed.items()),
         *(f"--set {name}={value}" for name, value in values.items()),
@@ -270,19 +328,20 @@ def refuse_without(unknown: Sequence[str], named: Named, batch_column: str | Non
         else []
     )
     say += [f"give one value for all rows as {given}"] if given else []
+    by_name = "".join(f"{run!r}: {{'group_size': {n}}}, " for run, (n, _) in [*said.items()][:1])
+    say += [f"give each run the n that its name suggests as runs={{{by_name}...}}"] if said and sized else []
     say += [f"if it is something else, pass ignore={[batch_column]!r}"] if batch_column is not None else []
     hint = "; ".join(say) or "Add a column step, or the rollouts as C"
     in_shell = f"Add {' '.join(options)}." if options else f"{hint}."
     if schema.BATCH.name in values:
         shared = f"--set problems_per_batch={schema.PLACEHOLDERS['problems_per_batch']} if they share B_p"
         in_shell = f"{in_shell[:-1]} if all runs share n x B_p, or {shared}."
-    runs = named.known["run_id"].unique(maintain_order=True).to_list() if "run_id" in named.known else []
-    if "group_size" in values and len(runs) > 1:
-        named_sizes = [said[1] for run in runs if (said := size_in_name(str(run), "group_size"))]
+    if sized and len(runs) > 1:
         stepped = "step" in {*named.known, *renamed.values()}
         collect = schema.PROPOSE if stepped else "add a column group_size, with the n of each run"
-        suggests = f"To confirm what the names suggest ({listed(named_sizes, 3)}), {collect}."
-        in_shell = suggests if named_sizes else f"{in_shell[:-1]} if all runs share it, or {collect}."
+        words = list(dict.fromkeys(word for _, word in said.values()))
+        suggests = f"To confirm what the names suggest ({listed(words, 3)}), {collect}."
+        in_shell = suggests if said else f"{in_shell[:-1]} if all runs share it, or {collect}."
     if sized_by:
         in_shell += _other_count(sized_by, renamed[sized_by])
     in_shell += "" if batch_column is None else f" If it is something else: --ignore {quote(batch_column)}."

@@ -41,7 +41,13 @@ from isocompute_sdk.records.columns import (
     wrong_column,
 )
 from isocompute_sdk.records.reward_metrics import headline, measured_in, to_rows
-from isocompute_sdk.records.suggested import batch_of_runs, changes_within, refuse_without, tells_apart
+from isocompute_sdk.records.suggested import (
+    against_names,
+    batch_of_runs,
+    changes_within,
+    refuse_without,
+    tells_apart,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,6 +79,11 @@ def build(table: object, options: Options, source: Source | None = None) -> tupl
     notes: tuple[Note, ...] = ()
     if options.without_sizes and (unknown := sizes_unknown({*named.known, *options.columns_set})):
         notes += (sizes_note(frame["run_id"].unique(maintain_order=True).to_list(), unknown),)
+    given = [name for name in N_AND_BP if name in options.columns_set]
+    sizes = frame.select("run_id", *given).unique(maintain_order=True)
+    # Of ids that are made from the configuration only the file's name says more.
+    file = None if "run_id" in named.known else options.run_prefix.rstrip("/")
+    notes += tuple(against_names({file or row["run_id"]: row for row in sizes.to_dicts()}))
     frame = _with_rollouts(frame, named.source)
     named = _with_seconds(frame, named)
     rows, left_out = to_rows(frame.with_row_index(ROW), named, options)

@@ -227,6 +227,7 @@ def print_first_notes(plan: Plan, room: int = NOTE_LINES, *, alone: bool = False
             "low-last-evaluation",
             "outlying-run",
             "run-left-out",
+            "sources-disagree",
         },
         plan.verdict.doubts,
     )

@@ -564,6 +564,32 @@ def test_a_name_that_says_what_is_measured_is_the_reward(tmp_path: Path) -> None
     assert unasked(RunSet.read(tmp_path / "t.csv"), None)[0] == "eval/reward"
 
 
+def test_n_is_taken_from_the_column_that_names_agree_with_and_never_from_one_value_unsaid(
+    isocompute: Command, tmp_path: Path
+) -> None:
+    rows = [
+        f"run_G{n}_s{seed},{n},{seed},{step},32,{0.2 + n * step / 4000 + seed / 100:.3f}"
+        for n, seed in ((8, 1), (8, 2), (16, 1), (16, 9))
+        for step in range(0, 50, 5)
+    ]
+    header = "trial,completions_each,rng_seed,update,questions,eval_acc"
+    (tmp_path / "t.csv").write_text("\n".join([header, *rows]))
+    columns = pd.read_csv(tmp_path / "t.csv")
+    columns.drop(columns="completions_each").to_csv(tmp_path / "names.csv", index=False)
+    for file in ("t.csv", "names.csv"):
+        told = isocompute("allocate", file, "--budget", "100k")
+        assert "group_size=N" not in told.stderr
+        assert ("completions_each=group_size" in told.stderr) == (file == "t.csv")
+        assert ("`isocompute doctor" in told.stderr) == (file != "t.csv")
+    known = {"trial": "run_id", "update": "step", "questions": "problems_per_batch"}
+    runs = RunSet.read(tmp_path / "t.csv", rename=known, group_size=8)
+    (note,) = [note for note in runs.notes if note.code == "sources-disagree"]
+    assert note.data["names"] == {"run_G16_s1": "G16", "run_G16_s9": "G16"}
+    right = RunSet.read(tmp_path / "t.csv", rename={**known, "completions_each": "n"}, ignore=["rng_seed"])
+    assert {run.run_id: run.group_size for run in right.runs()}["run_G16_s9"] == 16
+    assert not [note for note in right.notes if note.code == "sources-disagree"]
+
+
 def rows_of_three_runs(columns: str, cells: str) -> str:
     rows = (cells.format(n=n) + f",{step},{0.2 + step * n / 4000:.4f}" for n in (4, 8, 16) for step in range(0, 50, 5))
     return "\n".join([f"{columns},iter,reward", *rows]) + "\n"

@@ -116,6 +116,10 @@ def test_a_saved_configuration_says_what_a_log_does_not(tmp_path: Path) -> None:
     (finding,) = diagnose(tmp_path / "large", set={"n": 64}).runs
     assert {"sources-disagree"} <= codes(larger) & codes(halved)
     assert any("sources disagree" in text for text in finding.problems)
+    # A name is a source too.
+    write_verl(tmp_path / "named" / "G16.jsonl", range(11))
+    read = [codes(RunSet.read(tmp_path / "named", n=n, bp=32)) for n in (16, 64)]
+    assert ["sources-disagree" in one for one in read] == [False, True]
 
 
 def test_verl_attempts_are_stitched_and_a_broken_tail_is_all_that_is_lost(tmp_path: Path) -> None:
