@@ -133,18 +133,32 @@ class Basis:
 
     def _naming_columns(self, error: PlanError) -> PlanError:
         """The error about what is unknown, with the columns of the runs that nothing uses and that may hold it."""
+        import polars as pl
+
         from isocompute_sdk.ingest.formats.registry import unknown
 
         table = self.fits.table
         unread = [] if table is None else unknown(name for name in table.metrics if name != self.fits.metric)
-        held = {"--tokens-per-rollout": "response_length", "--rollouts-per-second": "step_seconds"}
-        ours = [name for flag, name in held.items() if any(option.startswith(flag) for option in error.options)]
-        if not (unread and ours):
+        held = {
+            "--tokens-per-rollout": ("response_length", "tokens"),
+            "--rollouts-per-second": ("step_seconds", "timestamp"),
+        }
+        ours = [names for flag, names in held.items() if any(option.startswith(flag) for option in error.options)]
+        if table is None or not (unread and ours):
             return error
-        theirs = unread[0] if len(unread) == 1 else "THEIRS"
-        more = f" If {listed(unread, 3)} holds it, read the runs with "
-        hint = f"{error.hint}{more}rename={{{theirs!r}: {ours[0]!r}}}."
-        in_shell = f"{error.shell_hint}{more}--rename {quote(f'{theirs}={ours[0]}')}."
+        change = pl.col("value").diff().over("metric", "run_id", "eval_set")
+        rows = table.to_polars().with_columns(change=change).filter(pl.col("metric").is_in(unread))
+        # What never changes in a run is a setting or a seed.
+        moving = rows.filter(pl.col("change") != 0)["metric"].unique().sort().to_list()
+        falling = {*rows.filter(pl.col("change") < 0)["metric"]}
+        hint, in_shell = error.hint or "", error.shell_hint or ""
+        for name, grows in zip(ours[0], (False, True), strict=True):
+            columns = [one for one in moving if (one not in falling) == grows]
+            if columns:
+                theirs = columns[0] if len(columns) == 1 else "THEIRS"
+                more = f" If {listed(columns, 3)} holds {'its total so far' if grows else 'it'}, read the runs with "
+                hint += f"{more}rename={{{theirs!r}: {name!r}}}."
+                in_shell += f"{more}--rename {quote(f'{theirs}={name}')}."
         return PlanError(error.message, hint).in_shell(in_shell, error.options)
 
     def _evaluated(self, samples: int) -> int | None:

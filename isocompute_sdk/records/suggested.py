@@ -270,7 +270,7 @@ def _tell_runs(
         del values["group_size"]
         renamed[sizes[0]] = "group_size"
     left_over = {column: cells for column, cells in others.items() if column not in renamed}
-    apart = tells_apart(known | {ours: others[theirs] for theirs, ours in renamed.items()}, left_over)
+    apart = tells_apart({**known, **{ours: others[theirs] for theirs, ours in renamed.items()}}, left_over)
     renamed |= {} if apart is None else {apart[0]: apart[1]}
     ids = known.get("run_id") if apart is None or apart[1] != "run_id" else others[apart[0]]
     if "group_size" not in values or ids is None:

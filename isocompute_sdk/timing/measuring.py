@@ -109,6 +109,8 @@ LEVEL = 0.8
 LARGEST_SPREAD = 0.5
 """Width of the interval of the exponent above which it is unknown."""
 LARGEST_T = 1e3
+LONGEST_RESPONSE = 1e6
+"""Mean tokens of a response above which a column holds something else, such as a total."""
 ROUNDING = 1e-6
 """Share of a step that is 0 but for rounding."""
 
@@ -289,6 +291,13 @@ def fit_lengths(runs: RunSet) -> tuple[float, float, float | None, float]:
     if not len(at):
         return 0.0, 100_000.0, None, 0.0
     mean, reach = float(np.average(length, weights=weight)), float(at.max())
+    if mean > LONGEST_RESPONSE:
+        raise FitError(
+            f"the runs log {mean:,.0f} tokens per rollout on average; accepted: at most {LONGEST_RESPONSE:,.0f}",
+            "A column response_length holds the mean tokens of one response, and tokens those of a run so far. "
+            "<--rename THEIRS=tokens | rename={'THEIRS': 'tokens'}> reads a total, "
+            "<--ignore THEIRS | ignore=['THEIRS']> leaves the column out.",
+        )
     flat = float(np.sum(weight * (length - mean) ** 2))
     best = (flat, 0.0, 100_000.0, mean)
     for scale in np.geomspace(reach / 300.0, reach * 3.0, 25):

@@ -53,16 +53,28 @@ def test_a_plan_takes_powers_of_two_or_what_was_run(
 
 def test_what_an_unused_column_of_the_runs_may_hold_is_said_where_it_lacks(make_runs: Make) -> None:
     frame = make_runs().to_polars()
-    lengths = frame.with_columns(metric=pl.lit("mean_response_length"), value=pl.lit(800.0))
-    fits = fit(iso.RunSet(pl.concat([frame, lengths])), "avg@4", draws=0, method="paper")
-    for budget, flag, ours in (
-        ("1B tokens", "--tokens-per-rollout", "response_length"),
-        ("9 gpu_hours", "--rollouts-per-second", "step_seconds"),
+    others = {
+        "mean_response_length": 800 + pl.int_range(pl.len()) * 7 % 5,
+        "sampled_so_far": pl.col("rollouts") * 800,
+        "rng_state": pl.lit(7),
+    }
+    columns = [frame.with_columns(metric=pl.lit(name), value=one.cast(float)) for name, one in others.items()]
+    fits = fit(iso.RunSet(pl.concat([frame, *columns])), "avg@4", draws=0, method="paper")
+    for budget, flag, ours, total in (
+        ("1B tokens", "--tokens-per-rollout", "response_length", "tokens"),
+        ("9 gpu_hours", "--rollouts-per-second", "step_seconds", "timestamp"),
     ):
         with pytest.raises(PlanError, match=f"mean_response_length.*{ours}") as refused:
             Planner(fits).allocate(budget)
-        assert f"--rename mean_response_length={ours}" in str(refused.value.shell_hint)
+        told = str(refused.value.shell_hint)
+        assert f"--rename mean_response_length={ours}" in told
+        assert f"--rename sampled_so_far={total}" in told
+        assert "rng_state" not in told
         assert any(option.startswith(flag) for option in refused.value.options)
+    # A total that was taken for the length of one response is no length.
+    wrong = pl.concat([frame, columns[1].with_columns(metric=pl.lit("response_length"))])
+    with pytest.raises(iso.FitError, match="tokens per rollout"):
+        Planner(fit(iso.RunSet(wrong), "avg@4", draws=0, method="paper")).allocate("1B tokens")
 
 
 def test_a_group_of_one_is_never_planned(make_runs: Make) -> None:
