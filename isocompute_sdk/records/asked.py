@@ -5,7 +5,14 @@ from __future__ import annotations
 from isocompute_sdk.metrics import LEADING, average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import check_fields
-from isocompute_sdk.records.reward_metrics import TRAIN_SET, choose, measured_in, training_reward_note
+from isocompute_sdk.records.reward_metrics import (
+    TRAIN_SET,
+    choose,
+    measured_in,
+    metric_note,
+    rivals,
+    training_reward_note,
+)
 from isocompute_sdk.records.runset import RunSeries, RunSet
 
 
@@ -27,11 +34,11 @@ def unasked(runs: RunSet, eval_set: str | None) -> tuple[str, list[Note]]:
         table = table.filter(pl.col("eval_set") == eval_set)
     if (table["metric"] == "avg@4").any():
         return "avg@4", []
-    name, where = choose(measured_in(table))
+    measured = measured_in(table)
+    name, where = choose(measured)
     if where == TRAIN_SET:
         return name, [training_reward_note(name, asked=False)]
-    message = f"You named no metric and no run has avg@4, so {name} is used."
-    return name, [Note("metric-chosen", "info", message, {"metric": name, "eval_set": where})]
+    return name, [metric_note((name, where), rivals((name, where), measured))]
 
 
 def best_beside(runs: RunSet, metric: str, eval_set: str | None) -> dict[str, tuple[str, RunSeries]]:

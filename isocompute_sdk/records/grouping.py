@@ -14,7 +14,15 @@ from isocompute_sdk.metrics import is_average
 from isocompute_sdk.notes import Note
 from isocompute_sdk.records.columns import CONTEXT_FIELDS, DEFAULT_EVAL_SET, TRAIN_SETS
 from isocompute_sdk.records.comparable import learning_rate_rule, split_by_start, taken_for_granted, varied_sets
-from isocompute_sdk.records.reward_metrics import TRAIN_SET, choose, headline, measured_in, training_reward_note
+from isocompute_sdk.records.reward_metrics import (
+    TRAIN_SET,
+    choose,
+    headline,
+    measured_in,
+    metric_note,
+    rivals,
+    training_reward_note,
+)
 from isocompute_sdk.records.runset import RunInfo, RunSet
 
 _FREE = ("learning_rate", "eval_samples", "n_problems")
@@ -165,7 +173,8 @@ def choose_measure(
             options=options,
         )
     name, where = choose(fitting) if metric is None else min(fitting, key=lambda one: _place(one, fitting))
-    notes: list[Note] = []
+    unnamed = rivals((name, where), found) if metric is None else []
+    notes = [metric_note((name, where), unnamed)] if unnamed else []
     others = sorted({s for m, s in found if m == name and s != where})
     if eval_set is None and others:
         notes.append(

@@ -175,6 +175,23 @@ def choose(runs_with: Mapping[tuple[str, str], int]) -> tuple[str, str]:
     return best
 
 
+def rivals(chosen: tuple[str, str], measured: Iterable[tuple[str, str]]) -> list[str]:
+    """Other rewards whose names say as much as that of the chosen one; averages over any k are one reward."""
+    metric, place = chosen[0], rank(*chosen)
+    same = {name for name, where in measured if name != metric and rank(name, where) == place}
+    return [] if is_average(metric) else sorted(same)
+
+
+def metric_note(chosen: tuple[str, str], others: Sequence[str]) -> Note:
+    """Which metric decides where nobody named one: a warning if others could."""
+    metric, where = chosen
+    message = f"You named no metric and no run has avg@4, so {metric} is used."
+    if others:
+        message += f" The runs also have {listed(others, 4)}: --metric says which decides."
+    data = {"metric": metric, "eval_set": where} | ({"others": list(others)} if others else {})
+    return Note("metric-chosen", "warning" if others else "info", message, data)
+
+
 def training_reward_note(metric: str, *, asked: bool) -> Note:
     """The warning that an answer is about the training reward."""
     why = "is" if asked else "is used, since no evaluation was logged and no metric was asked for. It is"

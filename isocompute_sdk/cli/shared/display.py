@@ -235,7 +235,7 @@ def print_first_notes(plan: Plan, room: int = NOTE_LINES, *, alone: bool = False
     relevant.sort(
         key=lambda note: (note.code not in grave, note.code not in doubts, (note in of_fits) != (note.code in grave))
     )
-    shown = used = 0
+    shown, used = list["Note"](), 0
     ordered = [note for note in by_severity(relevant) if not alone or note.severity != "info"]
     for note in ordered:
         lines = textwrap.wrap(
@@ -244,13 +244,14 @@ def print_first_notes(plan: Plan, room: int = NOTE_LINES, *, alone: bool = False
             break_on_hyphens=False,
         )
         used += len(lines)
-        if shown and used > room:
-            break
-        shown += 1
+        # Which of several metrics decides has no other place on the screen.
+        if shown and used > room and (note.code, note.severity) != ("metric-chosen", "warning"):
+            continue
+        shown.append(note)
         console.print(Text(f"{note.severity} ", style=_COLOURS[note.severity]) + Text("\n  ".join(lines)))
-    more = len(notes) - shown
+    more = len(notes) - len(shown)
     if more > 0 and not alone:
-        hidden = [note.code for note in ordered[shown:] if note.severity != "info"]
+        hidden = [note.code for note in ordered if note not in shown and note.severity != "info"]
         named = f" ({', '.join(dict.fromkeys(hidden))})" if hidden else ""
         console.print(f"-v shows {counted(more, 'more note')}{named}, evaluations and fit checks")
 

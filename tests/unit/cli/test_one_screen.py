@@ -201,6 +201,16 @@ def test_what_is_true_of_many_runs_is_said_once(capsys: pytest.CaptureFixture[st
     assert [shown.count(text) for text in ("samples unknown", "same in 1 other run", "damaged")] == [1, 1, 1]
 
 
+def test_which_of_several_metrics_decides_is_always_seen(isocompute: Command, pilot_csv: Path) -> None:
+    pilot = pl.read_csv(pilot_csv.with_name("pilot.csv"))
+    named = [pilot.with_columns(metric=pl.lit(name)) for name in ("val_hard", "val_math")]
+    pl.concat(named).write_csv(pilot_csv.with_name("two.csv"))
+    for command in (("allocate", "two.csv", "--budget", "10M"), ("audit", "two.csv")):
+        unasked, asked = (ok(isocompute(*command, *more)).stdout for more in ((), ("--metric", "val_hard")))
+        assert "val_math" in unasked.partition("metric-chosen")[2]
+        assert "val_math" not in asked
+
+
 def test_commands_about_the_table_that_was_read_name_it(isocompute: Command, tmp_path: Path) -> None:
     (tmp_path / "my chart.csv").write_text("Step,a - val/reward,b - val/reward\n0,0.1,0.1\n10,0.2,0.3\n20,0.3,0.4\n")
     refused = isocompute("allocate", "my chart.csv", "--budget", "3M")
