@@ -110,6 +110,8 @@ class Material:
     problem: str = ""
     """Why there is no plan."""
     remedy: str = ""
+    in_python: str = ""
+    """The remedy for who holds the source in memory."""
     mends: tuple[str, ...] = ()
     """Options that, added to the command of the page, would mend the problem."""
 
@@ -412,10 +414,10 @@ def _of_fits(
     return replace(found, plan=plan, planner=planner, options=options, assumed_budget=asked.budget is None)
 
 
-def _without_plan(found: Material, error: IsoComputeError) -> Material:
-    """Material with why there is no plan, and what to do about it."""
-    remedy = error.shell_hint or error.hint or ""
-    return replace(found, problem=error.message, remedy=remedy, mends=error.options)
+def _without_plan(found: Material, error: IsoComputeError, more: str = "") -> Material:
+    """Material with why there is no plan, and what to do about it; `more` says how to do it in Python."""
+    remedy, in_python = error.shell_hint or error.hint or "", f"{error.hint or ''}{more}"
+    return replace(found, problem=error.message, remedy=remedy, in_python=in_python, mends=error.options)
 
 
 def _usual_budget(fits: Fits) -> Budget:
@@ -427,6 +429,9 @@ def _usual_budget(fits: Fits) -> Budget:
     if fits.largest_compute is None or fits.method not in FITTED or fits.compute != "log10_rollouts":
         raise PlanError("no budget was given", "Add <--budget 3M | budget='3M'>.")
     return Budget(rollouts=float(f"{REACH * fits.largest_compute:.2g}"))
+
+
+_TO_FIT = " The arguments of fit go to report as fit={...}, such as fit={'bounds': (0, 1)}."
 
 
 def _of_runs(
@@ -445,8 +450,8 @@ def _of_runs(
             audit = conduct_audit(runs, metric, where, bounds=bounds or (0.0, 1.0))
         except IsoComputeError as wrong:
             # What stands in the way of an audit too comes first.
-            return _without_plan(found, wrong if wrong.options else error)
-        return replace(_without_plan(found, error), audit=audit)
+            return _without_plan(found, wrong if wrong.options else error, _TO_FIT)
+        return replace(_without_plan(found, error, _TO_FIT), audit=audit)
     return _of_fits(fits, asked, name, runs, study, campaign)
 
 

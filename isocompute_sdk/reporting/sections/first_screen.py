@@ -53,8 +53,14 @@ def answer(material: Material) -> Answer:
         decision=material.advice or "Run more, then:",
         command=material.again(*material.mends) if material.mends or not material.remedy else "",
         facts=facts,
-        more=tuple(_going_on(material)),
+        more=(*_in_python(material), *_going_on(material)),
     )
+
+
+def _in_python(material: Material) -> list[Block]:
+    """What to do about runs without a plan for who holds them in memory, where no command can name them."""
+    told = material.in_python if material.source is None else ""
+    return [Paragraph(f"In Python: {told}")] if told else []
 
 
 def _of_plan(material: Material, plan: Plan) -> Answer:
@@ -594,5 +600,5 @@ def _of_audit(material: Material) -> Answer:
         Fact("Undecided", counted(sum(run.standing == "undecided" for run in runs), "run")),
     )
     told = [] if largest is None else [largest.sentence, largest.verdict.odds if largest.verdict else ""]
-    more = tuple(Paragraph(say.sentence(text)) for text in told if text)
+    more = (*_in_python(material), *(Paragraph(say.sentence(text)) for text in told if text))
     return Answer("neutral", "Audit", f"{sentence}.", decision, facts, command, more=more)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from isocompute_sdk import api
@@ -407,6 +408,18 @@ def test_runs_that_cannot_be_fitted_together_are_audited(make_runs: Callable[...
     assert page.answer.tone == "neutral"
     assert page.slider() is None
     assert any(isinstance(block, Table) for block in blocks(page, "why"))
+
+
+def test_a_page_without_a_plan_names_the_arguments_to_who_holds_the_runs_in_memory(
+    make_runs: Callable[..., RunSet], tmp_path: Path
+) -> None:
+    percent = make_runs().to_polars().with_columns(pl.col("value") * 30)
+    percent.write_csv(tmp_path / "runs.csv")
+    held, read = (
+        [one for one in build(gather(source, Asked())).answer.more if "fit={'bounds'" in getattr(one, "text", "")]
+        for source in (RunSet(percent), tmp_path / "runs.csv")
+    )
+    assert (len(held), len(read)) == (1, 0)
 
 
 def test_an_audit_and_its_saved_file_give_pages(make_runs: Callable[..., RunSet], tmp_path: Path) -> None:
