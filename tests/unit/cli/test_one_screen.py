@@ -286,6 +286,8 @@ def test_an_audit_that_is_proposed_has_the_bounds_that_were_typed(tmp_path: Path
     # Of several metrics the first decides the plan.
     several = [*words, "--metric=other", "--eval-set", "math"]
     assert filled("isocompute forecast RUNS", several) == f"isocompute forecast {about} --bounds -1 4 --eval-set math"
+    joined = ["fit", str(table), "--metric=score", "--metric", "other"]
+    assert filled("isocompute doctor RUNS", joined) == f"isocompute doctor {table} --metric=score"
 
 
 def test_a_fit_gives_one_answer_about_the_best_n(isocompute: Command, runs_csv: Path) -> None:
