@@ -437,5 +437,5 @@ def _against(plan: Plan) -> str:
     if first is None or not first.runs:
         return against
     # What they cost and save stands beside it.
-    runs = f"make {counted(len(first.runs), 'run')} first ({first.share:.0%} of the budget)"
+    runs = f"make {counted(len(first.runs), 'run')} first ({first.share:.1%} of the budget)"
     return f"{runs}, which may change the plan; as it stands, {against}" if against else runs
