@@ -6,8 +6,9 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from copy import copy
-from typing import Self
+from typing import Self, TypeVar
 
+Kind = TypeVar("Kind", bound="IsoComputeError")
 _FORMS = re.compile(r"<([^<>]+?) \| (.+?)>")
 """One remedy in its two forms, as texts write it: `<--budget 3M | budget='3M'>`."""
 
@@ -56,6 +57,12 @@ class IsoComputeError(Exception):
         other = copy(self)
         other.message = message
         other.args = (message, *self.args[1:])
+        return other
+
+    def retyped(self, kind: type[Kind], message: str) -> Kind:
+        """An error of another class with another message and the same hints."""
+        other = kind(message, self.hint)
+        other.shell_hint, other.options = self.shell_hint, self.options
         return other
 
     def __str__(self) -> str:

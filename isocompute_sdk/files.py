@@ -62,7 +62,7 @@ def check_input(
     try:
         target = check_path(path)
     except IsoComputeError as wrong:
-        raise error(wrong.message, wrong.hint) from None
+        raise wrong.retyped(error, wrong.message) from None
     try:
         _check_status(target.stat(), target, what, largest, error)
     except OSError as refused:

@@ -35,6 +35,7 @@ from isocompute_sdk.ingest.formats.log_format import (
 from isocompute_sdk.ingest.formats.registry import load
 from isocompute_sdk.ingest.stores.console import read_console
 from isocompute_sdk.ingest.tables import read_objects
+from isocompute_sdk.records.columns import PER_RUN
 from isocompute_sdk.run_folders.journal_records import ATTEMPTS_FILE
 from isocompute_sdk.run_folders.progress import Progress, last_lines, latest
 from isocompute_sdk.run_folders.store import LOG_FILE, REQUEST_FILE
@@ -134,6 +135,11 @@ _KEYS = {
     "off_policy": ("train.async_enable", "async_train"),
     "eval_temperature": ("eval.temperature", "eval_temperature"),
     "eval_samples": ("eval.n_samples_per_prompt", "eval_n_samples_per_prompt"),
+    "nodes": ("actor.num_nodes", "actor_num_nodes"),
+    "gpus_per_node": ("actor.num_gpus_per_node", "actor_num_gpus_per_node"),
+    "engines": ("vllm.num_engines", "vllm_num_engines"),
+    "tensor_parallel": ("vllm.tensor_parallel_size", "vllm_tensor_parallel_size"),
+    "colocated": ("train.colocate_all", "colocate_all_models"),
 }
 """Context field, or what one is computed from -> its key since 0.10.2, and before."""
 
@@ -150,7 +156,7 @@ def _configuration(dialect: str, column: int) -> Configuration:
         size = 1.0 if size is None else size
         updates = max(1, size * prompts // samples) * (epochs or 1) if size and prompts and samples else None
         batch = ("group_size", "problems_per_batch", "samples", "epochs")
-        found = {name: keys.get(key) for name, key in names.items() if name not in ("samples", "epochs", "length")}
+        found = {name: keys.get(key) for name, key in names.items() if name in PER_RUN}
         if found["max_prompt_tokens"] is None and length and response:
             found["max_prompt_tokens"] = keys.derived(length - response, names["length"], names["max_tokens"])
         # What the framework trains with where its command does not say.
@@ -159,11 +165,26 @@ def _configuration(dialect: str, column: int) -> Configuration:
             "temperature": found["temperature"] or usual,
             "algorithm": keys.algorithm(names["algorithm"]),
             "updates_per_batch": keys.derived(updates, *(names[name] for name in batch)),
+            "gpus": _gpus(keys, names),
             "filter": keys.switch(names["filter"], "dynamic", "none"),
             "off_policy": keys.switch(names["off_policy"], "async", "none"),
         }
 
     return Configuration(dialect, names["group_size"], fields)
+
+
+def _gpus(keys: Keys, names: Mapping[str, str]) -> Said | None:
+    """The GPUs of the trainer where everything shares them; None where vLLM or another model may have its own."""
+    nodes, tensor_parallel = (
+        keys.number(names[one]) if names[one] in keys.flat else 1.0 for one in ("nodes", "tensor_parallel")
+    )
+    per_node, engines = keys.number(names["gpus_per_node"]), keys.number(names["engines"])
+    shared = keys.flat.get(names["colocated"]) is True and not keys.flat.get(names["off_policy"])
+    if not shared or not (nodes and per_node and engines and tensor_parallel):
+        return None
+    gpus = nodes * per_node
+    used = (names[one] for one in ("nodes", "gpus_per_node", "colocated"))
+    return keys.derived(gpus, *used) if engines * tensor_parallel == gpus else None
 
 
 FORMAT = LogFormat(

@@ -98,11 +98,13 @@ def audit(
     measured = MeasuredRuns.of(table, measure.metric, measure.eval_set, stand_in=True)
     series = {one.run_id: one for one in measured.series}
     check_bounds(series.values(), measure.metric, bounds)
-    infos = [info for info in runs.runs() if info.run_id in series]
+    trained = {run for run, one in series.items() if one.rollouts_T[-1] > 0} or set(series)
+    infos = [info for info in runs.runs() if info.run_id in trained]
     absent = dict(left_out or {})
     for info in runs.runs():
-        if info.run_id not in series:
-            absent[info.run_id] = f"no {measure.metric} on {measure.eval_set}"
+        if info.run_id not in trained:
+            when = "after step 0" if info.run_id in series else f"on {measure.eval_set}"
+            absent[info.run_id] = f"no {measure.metric} {when}"
     found = grouped(infos, series, measure.bounds, pool)
     seed = api.DEFAULT_SEED if rng is None else rng
     audited = [

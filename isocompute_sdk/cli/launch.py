@@ -170,10 +170,9 @@ def _next(plan: Plan, start: str, output_dir: str, train_data: str) -> Iterator[
             when = f"at step {checked:,}, unless you stop there, to see what lies ahead"
         # A reward file gives 1 for a right answer, also where the runs so far were in percent.
         percent = plan.fits is not None and plan.fits.bounds == (0.0, 100.0)
-        # Beside them the answer compares going on with a new run; values that were set would be for its log as well.
-        read = f" {runs_behind(plan.fits)}"
-        alone = percent or not _own_runs(plan) or any(word in read for word in (" --set ", " --map "))
-        beside = "" if alone else read.strip()
+        # Beside them the answer compares going on with a new run; a mapping is read instead of paths.
+        read = runs_behind(plan.fits)
+        beside = "" if percent or not _own_runs(plan) or read.startswith("--map ") else read
         source, same = f" {beside}" * bool(beside), rewards(plan) if beside else []
         same += set_words(plan.fits) if beside and plan.fits is not None else []
         if any(option.startswith("--rename") for option in same):

@@ -18,7 +18,7 @@ from isocompute_sdk.metrics import average_of
 from isocompute_sdk.notes import Note
 from isocompute_sdk.phrases import listed
 from isocompute_sdk.records.asked import best_beside
-from isocompute_sdk.records.columns import TRAIN_SETS
+from isocompute_sdk.records.columns import PLAN_WITHOUT, TRAIN_SETS
 from isocompute_sdk.records.grouping import Group, group_runs, kin
 from isocompute_sdk.records.reward_metrics import (
     ONE_SCALE,
@@ -140,7 +140,7 @@ def edge_note(metric: str, still: Sequence[str]) -> Note:
     text = (
         f"{listed(still, 5)}: no rise in {metric} beyond noise, but runs of larger n rise. Either this n is too small "
         "here or these runs failed, and then larger n look better than they are. Check reward, grader and learning "
-        "rate; if they failed, plan without them."
+        f"rate; if they failed, {PLAN_WITHOUT}."
     )
     return Note("outlying-run", "warning", text, {"runs": [*still], "at_edge": [*still]})
 

@@ -163,19 +163,24 @@ SPIKE, SPIKE_MEMORY, SPIKES_NEAR, SPIKES = 10.0, 20, 100, 3
 def gradient_spikes(run: RunTraces) -> list[Finding]:
     """The gradient norm jumps several times within few steps: `gradient-norm-spikes`. A single jump is clipped away."""
     trace = run.traces.get("gradient_norm")
-    if trace is None or len(trace) <= SPIKE_MEMORY:
+    if trace is None:
         return []
-    usual_T = np.concatenate([[np.nan], rolling(trace.value_T, SPIKE_MEMORY, np.median)[:-1]])
-    places = np.flatnonzero(trace.value_T > SPIKE * usual_T)
+    # A batch of groups with equal rewards has no gradient at all.
+    moved_M = np.flatnonzero(trace.value_T)
+    if len(moved_M) <= SPIKE_MEMORY:
+        return []
+    usual_M = np.concatenate([[np.nan], rolling(trace.value_T[moved_M], SPIKE_MEMORY, np.median)[:-1]])
+    jumped_M = trace.value_T[moved_M] > SPIKE * usual_M
+    places, usual = moved_M[jumped_M], usual_M[jumped_M]
     near = np.flatnonzero(places[SPIKES - 1 :] - places[: len(places) - SPIKES + 1] < SPIKES_NEAR)
     if not near.size:
         return []
     first, last = int(places[near[0]]), int(places[near[0] + SPIKES - 1])
     seen = (
-        f"{SPIKES} gradient norms of more than {SPIKE:g} times the usual {usual_T[first]:.3g} within "
+        f"{SPIKES} gradient norms of more than {SPIKE:g} times the usual {usual[near[0]]:.3g} within "
         f"{last - first + 1} steps, the first at {trace.at(first)}"
     )
-    values = {"usual": float(usual_T[first]), "spike": float(trace.value_T[first])}
+    values = {"usual": float(usual[near[0]]), "spike": float(trace.value_T[first])}
     return [Finding.at("gradient-norm-spikes", "warning", trace, first, seen, values, last)]
 
 

@@ -220,7 +220,7 @@ class SameRuns:
     """Runs that several logs hold."""
 
     runs: dict[str, LoadedRun]
-    """Every run, with a configuration that one of several copies has for the one that stands for all."""
+    """Every run, with the configuration and clock of a copy for the one that stands for all, where it has none."""
     copies: dict[str, str]
     """Run -> the run that it repeats."""
     undecided: tuple[str, str] | None
@@ -256,6 +256,9 @@ def same_runs(runs: Mapping[str, LoadedRun], given: Mapping[str, Mapping[str, An
             mine, theirs = candidates[kept].settings.values(), candidates[name].settings.values()
             if None in mine and None not in theirs:
                 known[kept] = replace(known[kept], config=known[name].config)
+            if one.began is None and other.began is not None:
+                longest = max(map(other.series, other.tags), key=lambda series: len(series.step_T))
+                known[kept] = replace(known[kept], log=one.timed(longest.step_T, longest.wall_time_T))
         elif kept.rpartition("/")[2] == name.rpartition("/")[2] and one.format != other.format:
             undecided = kept, name
     return SameRuns(known, copies, undecided)

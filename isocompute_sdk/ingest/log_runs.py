@@ -171,8 +171,8 @@ class Resolved:
         self.values[name], self.evidence[name] = value, evidence
 
     def differs(self, name: str, given: Any) -> None:
-        """Take down that a size that is given is not the one that the files say."""
-        if name in SIZES and self.values.get(name, given) != given:
+        """Take down that a size, or the k of avg@k, that is given is not the one that the files say."""
+        if name in (*SIZES, "eval_samples") and self.values.get(name, given) != given:
             sources = Said(given, f"{name} = {given} was given"), Said(self.values[name], self.evidence[name])
             self.disagreements[name] = sources
 
@@ -236,7 +236,8 @@ def resolve(run: LoadedRun, given: Mapping[str, Any]) -> Resolved:
     if "updates_per_batch" in said:
         found.values.pop(STEPS_PER_BATCH, None)
     for name, value in given.items():
-        found.differs(name, value)
+        if config is None or name not in config.fields or not config.fields[name].default:
+            found.differs(name, value)
         fraction = name == "updates_per_batch" and value % 1
         found.take(STEPS_PER_BATCH if fraction else name, value, "given")
     if "eval_samples" not in said:

@@ -264,7 +264,7 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
         return []
     message = (
         f"run {log.name!r}: the number of samples behind {', '.join(unknown)} is unknown. Set it, such as "
-        "eval_samples=4, to have it read as avg@4."
+        "<--set eval_samples=4 | eval_samples=4>, to have it read as avg@4."
     )
     return [Note("evaluation-samples-unknown", "warning", message, {"run_id": log.name, "metrics": unknown})]
 

@@ -277,15 +277,9 @@ def with_clock(log: RunLog, clock: RunLog) -> RunLog | None:
     joined = join_charts(log, clock)
     if joined is None:
         return None
-    (of_clock,), (attempt,) = clock.attempts, log.attempts
+    (of_clock,) = clock.attempts
     times = next(of_clock.series[name] for name in CLOCKS if name in of_clock.series)
-
-    def timed(one: ScalarSeries) -> ScalarSeries:
-        at_T = np.interp(one.step_T, times.step_T, times.value_T, left=np.nan, right=np.nan)
-        return replace(one, wall_time_T=np.where(np.isnan(one.wall_time_T), at_T, one.wall_time_T))
-
-    series = {tag: timed(one) for tag, one in attempt.series.items()}
-    return replace(joined, attempts=(replace(attempt, series=series),))
+    return replace(joined, attempts=log.timed(times.step_T, times.value_T).attempts)
 
 
 def _of_rows(path: Path, table: RawTable, written: Mapping[str, str]) -> list[RunLog]:

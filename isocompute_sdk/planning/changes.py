@@ -193,7 +193,7 @@ def _value(name: str, value: object) -> Any:
             return value
     except SpecError as error:
         complaint = str(error.args[0]).removeprefix("Recipe.learning_rate_anchor: ")
-        raise PlanError(f"{name}: {complaint}", error.hint or "Correct it.") from None
+        raise error.retyped(PlanError, f"{name}: {complaint}") from None
     raise PlanError(f"{name} = {show(value)}; accepted: a hub name or a local folder", "Correct it.")
 
 

@@ -295,7 +295,7 @@ def compare(
     try:
         own_D = drawn(n, problems, n * problems * steps)
     except FitError as error:
-        raise PlanError(f"the configuration cannot be compared: {error.message}", error.hint) from error
+        raise error.retyped(PlanError, f"the configuration cannot be compared: {error.message}") from error
     nothing = Estimate(0.0, 0.0, 0.0) if "gpu_hours" in costs else None
     equal_reward, saved, bounded = Estimate(*[costs[budget.unit]] * 3), nothing, True
     if not identical:

@@ -105,12 +105,12 @@ class Inheritance:
         return self.rates if agree else learning_rates_of(self.settings, size)
 
     def evaluation(self, given: Evaluation | None, default: Evaluation) -> Evaluation:
-        """How a plan's run is evaluated: as given, else with temperature and samples of the runs."""
+        """How a plan's run is evaluated: as given, else with temperature and samples of most runs."""
         chosen = default if given is None else given
         known: dict[str, Value] = {}
         for column, field in (("eval_temperature", "temperature"), ("eval_samples", "samples")):
             values = self.recorded.get(column, ())
-            if len(values) == 1 and (given is None or field not in given.model_fields_set):
+            if values and (given is None or field not in given.model_fields_set):
                 known[field] = values[0]
         return chosen.replace(**known) if known else chosen
 
@@ -250,8 +250,10 @@ def _recorded(settings: tuple[RunSettings, ...], metric: str) -> dict[str, tuple
     rates = learning_rates_of(settings)
     if rates is not None and rates.rule is not None:
         found["learning_rate_rule"] = (rates.rule,)
-    if settings and (k := average_of(metric)) and k > max(map(int, found.get("eval_samples", (0,)))):
-        found["eval_samples"] = (k,)
+    if settings and (k := average_of(metric)):
+        samples = found.get("eval_samples", (0,))
+        if k in samples or k > max(map(int, samples)):
+            found["eval_samples"] = (k, *(one for one in samples if one != k and k in samples))
     return found
 
 

@@ -279,6 +279,7 @@ class Plan(Sized, Saved):
         shown = [part_of(max(of_part, 0.0), of_whole, unit) for unit, (of_part, of_whole) in owed.items()]
         if shown and (past := self.past.get(self.budget.unit)):
             shown[0] += f", {bare(past, self.budget.unit)} of them trained"
+            shown[-1] += " still to pay" if any(gone.get(unit) for unit in owed) else ""
         return ", ".join(shown)
 
     @property

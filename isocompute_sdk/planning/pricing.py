@@ -92,8 +92,12 @@ def amount_text(value: float, unit: str) -> str:
         return f"<0.001 {UNITS.get(unit, unit)}"
     # As rounded: 0.9996 is 1.0.
     digits = 0 if unit in ("rollouts", "tokens") or round(value, 1) >= 100 else 1 if round(value, 3) >= 1 else 3
-    days = f" ({value / 24:,.1f} days)" if unit == "wall_hours" and value >= DAYS_FROM else ""
-    return f"{value:,.{digits}f} {UNITS.get(unit, unit)}{days}"
+    also = ""
+    if unit == "wall_hours" and value >= DAYS_FROM:
+        also = f" ({value / 24:,.1f} days)"
+    elif unit == "wall_hours" and 0 < value < 1:
+        also = f" ({value * 60:.2g} minutes)"
+    return f"{value:,.{digits}f} {UNITS.get(unit, unit)}{also}"
 
 
 def bare(value: float, unit: str) -> str:

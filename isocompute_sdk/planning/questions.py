@@ -89,7 +89,7 @@ class PlansByBudget:
         try:
             arguments.check_level(self.level)
         except FitError as error:
-            raise PlanError(error.message, error.hint) from None
+            raise error.retyped(PlanError, error.message) from None
         fits = self.basis.fits
         if fits.flat_runs is not None:
             seen, advice = no_rise_words(fits.metric, fits.flat_runs)

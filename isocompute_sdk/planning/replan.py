@@ -203,7 +203,11 @@ class Replan(Saved):
         for one in shown:
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"
-            lines.append(f"{mark} {one.name:<20} {interval}  {one.basis}: {one.title}. {one.why}")
+            why, worth = one.why, self.forecast.flat.worth
+            highest = max(round(other.reward, 3) for other in shown)
+            if one.name == self.follow and 0 < highest - round(one.reward, 3) < worth:
+                why += f" Taken, since nothing else gains {worth:g} more."
+            lines.append(f"{mark} {one.name:<20} {interval}  {one.basis}: {one.title}. {why}")
         lines += [note.line for note in self.notes]
         return "\n".join(lines)
 

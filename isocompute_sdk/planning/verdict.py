@@ -229,7 +229,8 @@ def approval_of(plan: Plan) -> Approval:
     if gain is None or gain.run_to_go_on is None or gain.further < plan.tolerances.equal:
         return found
     instead = (
-        f"if {gain.run_to_go_on} kept a checkpoint, continuing it should end {gain.further:.3f} higher than this plan"
+        f"only if {gain.run_to_go_on} kept no checkpoint (continuing it should end {gain.further:.3f} higher than this "
+        "plan)"
     )
     return replace(found, reason=f"{instead}; {found.reason}")
 
@@ -436,5 +437,5 @@ def _against(plan: Plan) -> str:
     if first is None or not first.runs:
         return against
     # What they cost and save stands beside it.
-    runs = f"make {counted(len(first.runs), 'run')} first ({first.share:.0%} of the budget)"
+    runs = f"make {counted(len(first.runs), 'run')} first ({first.share:.1%} of the budget)"
     return f"{runs}, which may change the plan; as it stands, {against}" if against else runs

@@ -162,6 +162,7 @@ BATCH = Column("rollouts_per_batch", "integer", "rollouts per update, n B_p; ins
 PLACEHOLDERS = {"group_size": "N", "problems_per_batch": "BP", BATCH.name: "R", "updates_per_batch": "U"}
 """What stands for a number that a person has to fill in, in `--set group_size=N`."""
 PROPOSE = "let `isocompute doctor PATH --output map.yaml` collect what files and the names of runs say"
+PLAN_WITHOUT = "delete their rows from the table of isocompute doctor PATH --output part.csv, and plan that"
 
 
 def batch_asked(sizes: Iterable[object]) -> str:

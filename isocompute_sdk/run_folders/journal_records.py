@@ -119,7 +119,7 @@ def check(record: Mapping[str, Any], where: str) -> str:
     try:
         document.from_dict(dict(record))
     except DocumentError as error:
-        raise RecordError(error.message.replace("the mapping", where, 1), error.hint) from error
+        raise error.retyped(RecordError, error.message.replace("the mapping", where, 1)) from error
     return kind
 
 
@@ -182,5 +182,5 @@ def read_starts(path: Path) -> list[Start]:
         try:
             found.append(START.from_text(line, f"{path}:{number}"))
         except DocumentError as error:
-            raise RecordError(error.message, error.hint) from error
+            raise error.retyped(RecordError, error.message) from error
     return found

@@ -63,3 +63,20 @@ def test_python_shows_arguments_and_a_command_line_flags(hint: str) -> None:
     assert "--" in error.shell_hint
     assert not any(mark in f"{error.hint}{error.shell_hint}" for mark in ("<-", " | "))
     assert "=" not in error.shell_hint
+    other = error.retyped(errors.PlanError, "no plan")
+    assert (type(other), other.message) == (errors.PlanError, "no plan")
+    assert (other.hint, other.shell_hint) == (error.hint, error.shell_hint)
+
+
+def test_no_error_is_made_with_the_hint_of_another_one() -> None:
+    """That would lose the form for the command line: see `retyped`."""
+    files = [path for folder in ("isocompute_sdk", "backends") for path in (ROOT / folder).rglob("*.py")]
+    hints = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in files
+        for call in calls_in(path)
+        if isinstance(call.func, ast.Name) and call.func.id in KINDS
+        for value in call.args
+        if isinstance(value, ast.Attribute) and value.attr == "hint"
+    ]
+    assert hints == []

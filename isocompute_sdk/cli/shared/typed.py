@@ -19,7 +19,7 @@ SHOWN = ("--output", "-o", "--plot", "--json", "--verbose", "-v", "--slots", "--
 """Options that are not handed on: where to write, how to print, and how to search for runs."""
 ABOUT_READ = re.compile(r"(isocompute (?:doctor|audit|forecast)) (?:PATH|RUNS)\b( --output map\.yaml)?")
 """Commands in notes and errors about the runs that were read."""
-MEANINGS = ("--set", "--rename", "--ignore", "--metric")
+MEANINGS = ("--set", "--rename", "--ignore")
 """Options that say what columns mean, as all commands that read take them."""
 BORROWED = ("--published", "--prior")
 COMPARED = ("--compare", "--against", "--equal")
@@ -86,13 +86,12 @@ class Typed:
 
 def filled(text: str, words: Sequence[str]) -> str:
     """A text whose commands about the runs that were read name them; `words` are what was typed after `isocompute`."""
-    # Of several metrics the first decides.
-    metrics = [at for at, word in enumerate(words) if word.partition("=")[0] == "--metric"]
-    others = {place for at in metrics[1:] for place in (at, at + ("=" not in words[at]))}
-    words = [word for at, word in enumerate(words) if at not in others]
-    typed = without(words[1:], (*SHOWN, "--map", "--throughput", "--recipe", "--pool", "--eval-set", *MEANINGS))
-    read = [word for word in typed if os.path.exists(word) or glob.has_magic(word)]
+    own = (*SHOWN, "--map", "--throughput", "--recipe", "--pool", "--eval-set", "--metric", *MEANINGS)
+    read = [word for word in without(words[1:], own) if os.path.exists(word) or glob.has_magic(word)]
     _, meanings = parted(words, MEANINGS)
+    # Of several metrics the first decides.
+    _, metrics = parted(words, ("--metric",))
+    meanings += metrics[: 1 + (metrics[:1] == ["--metric"])]
     _, given = parted(words, ("--bounds", "--eval-set", "--pool"))
     _, mapped = parted(words, ("--map",))
 

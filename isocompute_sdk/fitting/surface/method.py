@@ -19,6 +19,7 @@ from isocompute_sdk.fitting.surface.prior import DEFAULT_PRIOR, Prior
 from isocompute_sdk.fitting.surface.surface import surface_curves
 from isocompute_sdk.notes import Note, unique
 from isocompute_sdk.phrases import counted
+from isocompute_sdk.records.columns import PLAN_WITHOUT
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def _about_runs(runs: Sequence[PreparedRun], known: Passport) -> list[Note]:
         named = ", ".join(f"{run} ({off:+.3f})" for run, off in list(odd.items())[:5])
         text = (
             f"{counted(len(odd), 'run')} differed from the others in reward: {named}. Each gets less weight. "
-            f"Check for a different evaluation set, grader or checkpoint; plan without them to see whether they matter."
+            f"Check for a different evaluation set, grader or checkpoint; to see whether they matter, {PLAN_WITHOUT}."
         )
         notes.append(Note("outlying-run", "warning", text, {"runs": dict(odd)}))
     if wild := known.outlying_evaluations:

@@ -187,9 +187,9 @@ class Passport:
             notes.append(Note("few-group-sizes", "warning", text, {"group_sizes": list(group_sizes)}))
         if self.seeds_per_cell < 1.5:
             text = (
-                f"{'Each configuration was' if self.seeds_per_cell <= 1 else 'Most configurations were'} run once: the "
-                "differences between runs with the same settings are assumed, not measured. A second seed at two "
-                "levels of n would measure them."
+                f"{'Each configuration was' if self.seeds_per_cell <= 1 else 'Most configurations were'} run once: how "
+                "much runs with the same settings differ is assumed, not seen. A second seed at two levels of n would "
+                "show it."
             )
             notes.append(Note("one-seed-per-cell", "info", text, {"seeds_per_cell": self.seeds_per_cell}))
         test = self.backtest

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -332,6 +332,16 @@ class RunLog:
         """Where the log begins: 0 for one that is whole, the step before its first update for one that is not."""
         logged = (e.start for a, e in zip(self.attempts, self._own_extents, strict=True) if a.series)
         return next(logged, 0.0) if not self.other_extents else self.extents[0].start
+
+    def timed(self, step_T: NDArray[Any], time_T: NDArray[np.float64]) -> RunLog:
+        """The same log with the times of another clock at its steps, where it has none itself."""
+
+        def timed(one: ScalarSeries) -> ScalarSeries:
+            at_T = np.interp(one.step_T, step_T, time_T, left=np.nan, right=np.nan)
+            return replace(one, wall_time_T=np.where(np.isnan(one.wall_time_T), at_T, one.wall_time_T))
+
+        attempts = (replace(one, series={tag: timed(own) for tag, own in one.series.items()}) for one in self.attempts)
+        return replace(self, attempts=tuple(attempts))
 
     def series(self, tag: str) -> ScalarSeries:
         """One value per step: the last attempt's if several measured it, none of weights that were given up."""

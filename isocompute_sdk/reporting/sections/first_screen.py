@@ -228,8 +228,8 @@ def _came_out(material: Material, outcome: Comparison) -> list[Fact]:
             float(material.refit.predict(one.rollouts_T[-1], one.group_size, one.problems_per_batch, kind="at").mean)
             for one in (own, best)
         ]
-        where += f"; such runs reach {fitted[0]:.3f} on average, by the fit of all"
-        run += f"; by the averages of that fit {say.difference(*fitted)}"
+        where += f"; the fit of all runs says {fitted[0]:.3f} for the average of such runs"
+        run += f"; between such averages {say.difference(*fitted)}"
     return [
         Fact(f"Measured {outcome.metric}", f"{outcome.measured:.3f}", where),
         Fact("Gain over the best run before it", say.difference(outcome.measured, measured), run),
@@ -249,7 +249,11 @@ def _spent(material: Material, plan: Plan) -> list[Fact]:
         paid = own.committed + sum(getattr(cost, unit) or 0.0 for cost in campaign.kinds.values())
         facts = [Fact("Paid", say.amount(paid, unit), f"of {say.amount(own.amount, unit)}{_before(own)}"), *facts]
     # Simulated runs log next to none.
-    return facts if seconds < 0.5 else [*facts, Fact("Time", duration(seconds), "of all runs together")]
+    if seconds < 0.5:
+        return facts
+    lost = 3600 * spent.lost_hours
+    idle = f"; {duration(lost)} lost or idle between starts" if lost >= 0.5 else ""
+    return [*facts, Fact("Time", duration(seconds - lost), f"of all runs together{idle}")]
 
 
 def _before(budget: Budget) -> str:

@@ -39,6 +39,15 @@ def sweep(sizes: tuple[int, ...] = (8, 32, 128), end: float = END, reward: Any =
     return RunSet.from_columns({"run_id": ids, **columns}, metric="avg@4", **constants)
 
 
+def test_a_run_that_was_evaluated_at_step_0_only_is_left_out() -> None:
+    frame = sweep().to_polars()
+    dead = frame.filter((pl.col("group_size") == 8) & (pl.col("rollouts") == 0))
+    found = audit(RunSet.from_frame(pl.concat([frame, dead.with_columns(run_id=pl.lit("dead"))])))
+    assert "dead" in found.left_out
+    assert "dead" not in [run.run_id for group in found.groups for run in group.runs]
+    assert found.summary()
+
+
 @pytest.fixture(scope="module")
 def found() -> Audit:
     return audit(sweep())

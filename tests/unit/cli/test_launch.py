@@ -167,6 +167,10 @@ def test_a_plan_with_a_check_gets_the_command_for_it(isocompute: Command, tmp_pa
     for bounds, words in (((-10.0, 11.0), "RUNS out --bounds -10 11"), ((0.0, 100.0), "out --remaining")):
         scaled = replace(own, fits=replace(plan.fits, bounds=bounds))
         assert f"isocompute forecast {words}" in [*_next(scaled, "", "out", "train.jsonl")][1]
+    # What was set for the runs so far changes nothing that the script's own log says.
+    read = replace(plan.fits, read_from="runs.csv --set problems_per_batch=16", bounds=(0.0, 1.0))
+    said = [*_next(replace(own, fits=read), "", "out", "train.jsonl")][1]
+    assert "isocompute forecast runs.csv --set problems_per_batch=16 out " in said
     # Another name is taken for the script's only if they are one reward, and it says so before the command.
     when = [*_next(replace(own, metric="val_reward_mean1"), "", "out", "train.jsonl")][1].partition(": isocompute")[0]
     assert "val_reward_mean1" in when

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -296,6 +297,29 @@ def test_an_audit_that_is_proposed_has_the_bounds_that_were_typed(tmp_path: Path
     # Of several metrics the first decides the plan.
     several = [*words, "--metric=other", "--eval-set", "math"]
     assert filled("isocompute forecast RUNS", several) == f"isocompute forecast {about} --bounds -1 4 --eval-set math"
+    joined = ["fit", str(table), "--metric=score", "--metric", "other"]
+    assert filled("isocompute doctor RUNS", joined) == f"isocompute doctor {table} --metric=score"
+
+
+def test_a_plan_without_outlying_runs_follows_from_their_note(isocompute: Command, tmp_path: Path) -> None:
+    rng, compute = np.random.default_rng(5), np.geomspace(5e3, 2e6, 30)
+    rows = [
+        f"n{n}-{seed},{n},{c:.0f},{0.4 + (0.1 + 0.02 * np.log2(n)) * -np.expm1(-c / 5e4) + off + noise:.4f}"
+        for n, seed, off in ((n, seed, 0.2 * ((n, seed) == (8, 1))) for n in (4, 8, 16, 32, 64) for seed in (0, 1))
+        for c, noise in zip(compute, rng.normal(0, 0.008, len(compute)), strict=True)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(["run_id,n,C,avg@4", *rows]))
+    plan = ("--budget", "1M", "--json")
+    said = json.loads(ok(isocompute("allocate", "runs.csv", "--set", "bp=32", *plan)).stdout)["notes"]
+    (note,) = [one for one in said if one["code"] == "outlying-run"]
+    words = filled(note["message"], ["allocate", str(tmp_path / "runs.csv"), "--set", "bp=32"])
+    command = re.search(r"isocompute (doctor .* --output (\S+\.csv))", words)
+    assert command is not None
+    ok(isocompute(*shlex.split(command[1])))
+    table = pl.read_csv(tmp_path / command[2])
+    table.filter(~pl.col("run_id").is_in([*note["data"]["runs"]])).write_csv(tmp_path / command[2])
+    again = json.loads(ok(isocompute("allocate", command[2], *plan)).stdout)["notes"]
+    assert "outlying-run" not in {one["code"] for one in again}
 
 
 def test_a_fit_gives_one_answer_about_the_best_n(isocompute: Command, runs_csv: Path) -> None:

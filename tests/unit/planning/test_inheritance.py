@@ -70,6 +70,14 @@ def test_a_plan_trains_as_its_runs_did() -> None:
     assert row(plan, "top_p").source == "assumed"
 
 
+def test_a_plan_is_evaluated_with_the_samples_of_its_metric_where_runs_differ() -> None:
+    fits = fits_of(metric="avg@16", eval_samples=lambda n, bp: 16 if n == 8 else 4, pool=("eval_samples",))
+    plan = Planner(fits).allocate("1M")
+    assert plan.evaluation is not None
+    assert plan.evaluation.samples == 16
+    assert row(plan, "eval_samples").source == "runs"
+
+
 @pytest.mark.parametrize(("rule", "power"), [("constant", 0.0), ("sqrt", 0.5), ("linear", 1.0)])
 def test_learning_rates_keep_the_rule_of_the_runs(rule: str, power: float) -> None:
     fits = fits_of(learning_rate=lambda n, bp: 3e-6 * (n * bp / 2048) ** power)

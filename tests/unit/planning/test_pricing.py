@@ -39,6 +39,12 @@ def test_an_amount_is_shown_as_the_number_that_it_rounds_to(value: float, rounde
     assert amount_text(value, "gpu_hours") == amount_text(rounded, "gpu_hours")
 
 
+def test_a_time_is_also_in_the_unit_that_people_would_use() -> None:
+    assert "12 minutes" in amount_text(0.2, "wall_hours")
+    assert "3.0 days" in amount_text(72, "wall_hours")
+    assert amount_text(12, "wall_hours") == "12.0 hours"
+
+
 @given(st.integers(1, 65_536), st.integers(1, 10**13))
 def test_a_budget_of_exactly_m_steps_buys_m_steps_and_one_rollout_less_does_not(batch: int, steps: int) -> None:
     if batch * steps > 2**53:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,16 @@ def test_a_new_run_is_followed_where_the_plan_for_what_is_left_gains_more(best: 
     assert (new.group_size, new.update_steps) == (plan.group_size, plan.update_steps)
     assert new.reward == pytest.approx(plan.predicted_reward)
     assert found.follow == ("go-on" if best == 16 else "new-run")
+    if best == 16:
+        # Where something else is expected to end a little higher, the line says why it is not taken.
+        go_on, worth = found.option("go-on"), f"{found.forecast.flat.worth:g} more"
+        lines = dict[float, str]()
+        for more in (-0.004, 0.004):
+            beside = replace(new, low=0.0, high=1.0, reward=go_on.reward + more)
+            (lines[more],) = (
+                line for line in replace(found, options=(beside, go_on)).summary().splitlines() if line.startswith("->")
+            )
+        assert [worth in line for line in lines.values()] == [False, True]
     assert found.commands("new-run") == ()
     assert "new-run" not in {one.name for one in fits.replan(runs, "10M", run_id="n16").options}
     # Its n in trouble, a new run would be in the same.

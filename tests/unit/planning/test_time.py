@@ -386,6 +386,7 @@ def test_speed_and_lengths_that_the_runs_logged_convert_a_budget(tmp_path: Path)
     left = [replace(part, past=past).approved_cost.rpartition(", ")[2] for past in ({}, gone)]
     of_part, to_pay = (float(text.split()[0]) for text in left)
     assert to_pay == pytest.approx(of_part - gone["wall_hours"], abs=0.1)
+    assert ["to pay" in text for text in left] == [False, True]
     # What the runs do not say is assumed, and said with what would state it; nobody's number is invented.
     same = planner.allocate(Budget(rollouts=1e6, deadline_hours=20))
     for plan in (hours, same, Plan.load(same.save(tmp_path / "plan.json"))):

@@ -16,7 +16,7 @@ from isocompute_sdk.errors import RecordError
 from isocompute_sdk.ingest import diagnose, propose, read_mapped
 from isocompute_sdk.records import RunSet
 from tests.processes import need
-from tests.unit.ingest.log_files import Tags, write_events, write_hydra, write_verl
+from tests.unit.ingest.log_files import OPENRLHF, Tags, write_events, write_hydra, write_verl
 from tests.unit.ingest.stores.test_saved_arguments import EVERY, save, verl_configuration
 
 SIZES = {"num_generations": 8, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
@@ -222,6 +222,21 @@ def test_the_configuration_of_a_copy_is_taken_where_the_run_itself_has_none(tmp_
     (run,) = (one for one in propose(tmp_path).runs.values() if not one.skip)
     assert (run.group_size, run.problems_per_batch) == (8, 32)
     assert ("/longer/" in run.evidence["group_size"]) == own
+
+
+def test_the_clock_of_a_copy_is_taken_where_the_run_itself_has_none(tmp_path: Path) -> None:
+    printed = [
+        "+ python -m openrlhf.cli.train_ppo_ray --n_samples_per_prompt 8 --rollout_batch_size 16",
+        *(f"Global step {i}: {{'reward': {i / 128}, 'policy_loss': 0.1, 'actor_lr': 1e-06}}" for i in range(1, 31)),
+    ]
+    (tmp_path / "train.log").write_text("\n".join(printed) + "\n")
+    write_events(tmp_path / "tensorboard" / "run", range(1, 21), {**OPENRLHF, "train/reward": lambda i: i / 128}, 1.0)
+    runs = RunSet.read([tmp_path / "train.log", tmp_path / "tensorboard"])
+    assert [(one.run_id, one.rollouts) for one in runs.runs()] == [("train", 30 * 128)]
+    (seconds,) = runs.series("step_seconds")
+    # The events end earlier, and every update took a second by them.
+    assert set(seconds.value_T) == {1.0}
+    assert len(seconds.value_T) == 19
 
 
 @pytest.mark.parametrize(("n", "problems"), [(16, 32), (8, 64)])

@@ -59,6 +59,9 @@ def test_an_evaluation_is_named_by_its_own_number_of_samples(tmp_path: Path) -> 
     for more, metric in (({}, "avg@8"), ({"num_generations_eval": 2}, "avg@2")):
         save(path.with_name("training_args.bin"), **EVERY, **SIZES, **GENERATION, **more)
         assert diagnose(tmp_path).runs[0].metric == metric
+    (given,) = diagnose(tmp_path, set={"eval_samples": 4}).runs
+    assert given.metric == "avg@4"
+    assert any("sources disagree" in text for text in given.problems)
 
 
 def test_a_row_may_lack_its_reward_where_it_was_evaluated_too(tmp_path: Path) -> None:

@@ -167,6 +167,31 @@ def test_openrlhfs_console_alone_is_read(tmp_path: Path) -> None:
     assert training.rollouts_T.tolist() == [128, 256, 384]
 
 
+@pytest.mark.parametrize(
+    ("flags", "gpus"),
+    [
+        ("--actor_num_nodes 2 --actor_num_gpus_per_node 8 --vllm_num_engines 8 --vllm_tensor_parallel_size 2", 16),
+        ("--actor_num_gpus_per_node 8 --vllm_num_engines 8", 8),
+        # vLLM has GPUs of its own, or the script leaves a number to a variable.
+        ("--actor_num_gpus_per_node 8 --vllm_num_engines 4", None),
+        ("--actor_num_gpus_per_node 8 --vllm_num_engines 8 --async_train", None),
+        ("--actor_num_nodes $NODES --actor_num_gpus_per_node 8 --vllm_num_engines 8", None),
+        ("--actor_num_gpus_per_node 8", None),
+    ],
+)
+def test_gpus_of_openrlhf_are_known_where_all_models_share_them(tmp_path: Path, flags: str, gpus: int | None) -> None:
+    begin = "python -m openrlhf.cli.train_ppo_ray --n_samples_per_prompt 8 --rollout_batch_size 16"
+    dotted = flags.replace("_num", ".num").replace("vllm_t", "vllm.t").replace("--async_train", "--train.async_enable")
+    new = "python -m openrlhf.cli.train_ppo_ray --rollout.n_samples_per_prompt 8 --rollout.batch_size 16"
+    step = "Global step 1: {'reward': 0.5, 'policy_loss': 0.1, 'actor_lr': 1e-06}"
+    for own, named in ((f"{begin} {flags}", "--colocate_all_models"), (f"{new} {dotted}", "--train.colocate_all")):
+        for shared in (True, False):
+            command = f"{own} {named}" if shared else own
+            (tmp_path / "train.log").write_text(f"{command}\n{step}\n")
+            (info,) = RunSet.read(tmp_path).runs()
+            assert (info.group_size, info.gpus) == (8, gpus if shared else None)
+
+
 def test_a_console_beside_a_table_is_not_read_instead_of_it(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("n,bp,step,avg@4\n8,32,1,0.5\n8,32,2,0.6\n")
     (tmp_path / "train.log").write_text(trainer_console(range(1, 11), 10))
