@@ -329,6 +329,7 @@ def _replan(
     if json:
         emit_json({**answer.to_dict(), "commands": list(commands)})
         return
+    rest.say_deadline(remaining)
     say(answer.summary())
     asked, batch = remaining.rollouts, answer.group_size * answer.problems_per_batch
     if remaining.deadline_hours is not None and asked is not None and asked - answer.remaining >= batch:

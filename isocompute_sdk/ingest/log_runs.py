@@ -148,7 +148,7 @@ class Question(Spec):
     candidates: dict[str, str] = Field(default_factory=dict[str, str])
     """Accepted answers and what each would mean; empty where any number is accepted."""
     answer: str | int | float | None = None
-    """To be filled in. A value in the entries of all its runs answers it too."""
+    """To be filled in. A value in the entries of all its runs, under `context` for a field of it, answers it too."""
     runs: tuple[str, ...] = ()
     """The runs it is about; last, so that a long list parts no question from its answer."""
 

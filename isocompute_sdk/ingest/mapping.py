@@ -282,7 +282,7 @@ def _refuse_open(mapping: RunMap, source: str) -> None:
         raise RecordError(
             f"{source}: {len(still)} question{'s are' if len(still) > 1 else ' is'} open; the first: {first.asks} "
             f"(runs {listed(first.runs, 4)}); accepted: {accepted}",
-            "Write an answer after `answer:` in each, or the value into the entries of its runs.",
+            "Write an answer after `answer:` in each.",
         )
     for question in mapping.questions.values():
         answer = question.answer

@@ -100,6 +100,17 @@ class SpeedOptions:
         with of_option("--deadline", "For example 36, '3 days', Friday or 2026-12-04."):
             return budget.replace(deadline_hours=self.deadline)
 
+    def say_deadline(self, budget: Budget) -> None:
+        """Print the deadline of a budget, if it was typed, as the hours that it leaves."""
+        if self.deadline is None:
+            return
+        hours = budget.deadline_hours or 0.0
+        left = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
+        # They are rounded down to a hundredth.
+        ends = datetime.now() + timedelta(hours=hours + 0.01)
+        day = f", {ends:%A %Y-%m-%d %H:%M}" if self.names_day else ""
+        say(f"deadline {self.deadline}: {left} hours from now{day}")
+
     def words(self) -> list[str]:
         """These options as they are typed, quoted for a shell."""
         values = {one.name: getattr(self, one.name) for one in fields(SpeedOptions)}
@@ -341,6 +352,8 @@ class PlanningOptions(BudgetOptions):
             )
         planner, amount, choices = self.question(fits, around, budget)
         say_first(None if self.json else around)
+        if amount is not None and not self.json:
+            self.say_deadline(amount)
         # Questions decide themselves how much of a budget is spent.
         free = {name: value for name, value in choices.items() if name != "spend"}
         if amount is None:
@@ -360,13 +373,6 @@ class PlanningOptions(BudgetOptions):
                 self._say(found)
         else:
             plan = planner.allocate(amount, **choices)
-            if self.deadline is not None and not self.json:
-                hours = amount.deadline_hours or 0.0
-                left = f"{hours:,.1f}" if hours >= 1 else f"{hours:.2g}"
-                # They are rounded down to a hundredth.
-                ends = datetime.now() + timedelta(hours=hours + 0.01)
-                day = f", {ends:%A %Y-%m-%d %H:%M}" if self.names_day else ""
-                say(f"deadline {self.deadline}: {left} hours from now{day}")
             self.show(plan, around=around)
 
     def _say(self, found: PlanComparison | BudgetFor | Marginal) -> None:

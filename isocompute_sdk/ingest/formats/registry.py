@@ -112,7 +112,7 @@ def names_of(metric: str, names: Iterable[str]) -> list[str]:
 def unknown(names: Iterable[str]) -> list[str]:
     """Those of the names that are no metric of updates, and do not say that they are a reward."""
     path = tuple(sys.path)
-    unsaid = [name for name in names if rank(name, DEFAULT_EVAL_SET) in (None, OTHER)]
+    unsaid = [name for name in names if rank(name.removesuffix(":bootstrap"), DEFAULT_EVAL_SET) in (None, OTHER)]
     return [name for name in unsaid if name not in METRICS and _metric_of(name, path) is None]
 
 

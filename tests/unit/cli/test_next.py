@@ -170,7 +170,9 @@ def test_hours_of_runs_made_first_are_off_a_deadline_that_is_no_day(
     asked = ["next", "runs.csv", "--budget", "10M", "--model", "some/model", *speed]
     runs = json.loads(isocompute(*asked, "--json").stdout)["runs"]
     assert len(runs) == slots
-    again = isocompute(*asked).stdout.partition("when they have finished: ")[2].split("\n")[0]
+    shown = isocompute(*asked).stdout
+    assert re.match(rf"deadline {deadline}: [\d.]+ hours", shown)
+    again = shown.partition("when they have finished: ")[2].split("\n")[0]
     left = re.findall(r"--deadline (\S+)", again)
     hours = [run["group_size"] * run["problems_per_batch"] * run["update_steps"] / 360_000 for run in runs]
     if deadline == "Friday":

@@ -99,6 +99,8 @@ def test_verls_bootstrap_is_never_called_best_at_k(tmp_path: Path) -> None:
     assert runs.metrics == ("avg@4", "best@4:bootstrap", "entropy", "train_reward", "worst@4:bootstrap")
     assert runs.series("avg@4")[0].value_T.tolist() == [0.5, 0.51, 0.52, 0.53]
     assert runs.series("avg@4")[0].step_T.tolist() == [0, 10, 20, 30]
+    (finding,) = diagnose(tmp_path, set={"n": 4, "bp": 32}).runs
+    assert not any("best@4" in text for text in finding.problems)
 
 
 def test_a_saved_configuration_says_what_a_log_does_not(tmp_path: Path) -> None:
