@@ -102,7 +102,7 @@ def next_runs(
         runs = _fits_of(paths, around, fitting, planning) if around is not None or study is None else None
     law = borrowed.law(planning.model, planning.recipe) if runs is None else runs
     planner, left, options = _asked(law, study, around, budget, planning)
-    budget, choices = left or budget, dict[str, Any](options) | ({} if slots is None else {"slots": slots})
+    budget, choices = left or budget, dict[str, Any](options, **({} if slots is None else {"slots": slots}))
     plan = None if runs is None else planner.allocate(budget, **choices)
     # A plan does not say why no runs were looked for.
     found = None if plan is None else plan.next_runs or planner.next_runs(budget, **choices)
