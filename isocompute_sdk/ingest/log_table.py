@@ -263,8 +263,8 @@ def _about_metrics(log: RunLog, known: Mapping[str, Meaning]) -> list[Note]:
     if not unknown:
         return []
     message = (
-        f"run {log.name!r}: the number of samples behind {', '.join(unknown)} is unknown. Set it, such as "
-        "<--set eval_samples=4 | eval_samples=4>, to have it read as avg@4."
+        f"run {log.name!r}: the number of samples behind {', '.join(unknown)} is unknown. Give it: "
+        "--set eval_samples=4 has it read as avg@4."
     )
     return [Note("evaluation-samples-unknown", "warning", message, {"run_id": log.name, "metrics": unknown})]
 
