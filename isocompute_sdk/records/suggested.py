@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LIKELY: dict[str, str] = {
     "group_size": r"g|k|n(um)?_(samples|rollouts|gen.*)|samples|generations|gro?u?p(_?si?ze?)?",
     "problems_per_batch": r"b|p|bsz?|batch|batch_size|(n_|num_|batch_)?(prompts|problems|questions|qs)((_per_|/)\w+)?",
-    "step": r"(\w+_)?steps?|(\w+_)?(it|its|iter|iters|iteration|iterations)|update|updates|t|step_idx",
+    "step": r"(\w+_)?steps?|(\w+_)?(it|its|iter|iters|iteration|iterations)|upd|updates?|t|step_idx",
     "rollouts": r"samples_seen|total_samples|episodes|total_episodes|num_rollouts_total",
 }
 """What people call the columns that a table cannot do without."""
@@ -314,8 +314,9 @@ def refuse_without(unknown: Sequence[str], named: Named, batch_column: str | Non
     if sized_by and "group_size" in named.known and _grows_with(others[sized_by], named.known["group_size"]):
         renamed[sized_by] = schema.BATCH.name
     sizes, runs, said = _tell_runs(named.known, others, renamed, values)
-    # One n for all runs would be wrong for most of those whose names say it.
-    values = {name: one for name, one in values.items() if sized and not (said and name == "group_size")}
+    # One n for all runs would be wrong for most of those whose names say it. Steps tell which column may hold it.
+    asked = sized and not said and bool({"step", "rollouts"} & {*named.known, *renamed.values()})
+    values = {name: one for name, one in values.items() if sized and (asked or name != "group_size")}
     options = (
         *(f"--rename {quote(f'{theirs}={ours}')}" for theirs, ours in renamed.items()),
         *(f"--set {name}={value}" for name, value in values.items()),

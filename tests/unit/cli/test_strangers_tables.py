@@ -576,6 +576,9 @@ def test_n_is_taken_from_the_column_that_names_agree_with_and_never_from_one_val
     (tmp_path / "t.csv").write_text("\n".join([header, *rows]))
     columns = pd.read_csv(tmp_path / "t.csv")
     columns.drop(columns="completions_each").to_csv(tmp_path / "names.csv", index=False)
+    columns.rename(columns={"update": "counter"}).to_csv(tmp_path / "later.csv", index=False)
+    # Before it is known which column counts steps, none is known to hold n.
+    assert "group_size=N" not in isocompute("allocate", "later.csv", "--budget", "100k").stderr
     for file in ("t.csv", "names.csv"):
         told = isocompute("allocate", file, "--budget", "100k")
         assert "group_size=N" not in told.stderr
