@@ -80,7 +80,7 @@ def fit(
 
 def _next(fits: Fits, output: Path | None, runs: Sequence[Path]) -> str | None:
     """The command for a plan; None where it would say no more than the fit."""
-    if fits.no_rise or len(fits.group_sizes) < 2 or fits.compute != "log10_rollouts" or fits.largest_compute is None:
+    if fits.no_rise or fits.compute != "log10_rollouts" or fits.largest_compute is None:
         return None
     source = without(sys.argv[2:], (*SHOWN, "--draws", "--rollouts-per-batch")) if output is None else [str(output)]
     own = None if output is not None else budget_of_study(runs)

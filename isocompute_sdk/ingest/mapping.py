@@ -52,7 +52,8 @@ _HEADER = """\
 # All runs found. Look at the values and the evidence, correct what is wrong, answer the questions (after `answer:`
 # for all their runs, or run by run under `runs:`), and read the runs:
 #   isocompute doctor --map {name} --output {table}
-# n is group_size and B_p problems_per_batch. A run with `skip: true` is left out.
+# n is group_size and B_p problems_per_batch; updates_per_batch and eval_samples of a run go under its `context:`.
+# A run with `skip: true` is left out.
 """
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from isocompute_sdk.fitting.fits import Fits
 from isocompute_sdk.fitting.frontier_laws import unseen_plateaus
 from isocompute_sdk.notes import Note
-from isocompute_sdk.phrases import chance_text, counted, multiple, short
+from isocompute_sdk.phrases import chance_text, counted, joined, multiple, short
 from isocompute_sdk.planning.allocate import Choice, Resolved
 from isocompute_sdk.planning.basis import Basis
 from isocompute_sdk.planning.inheritance import same_model
@@ -56,7 +56,7 @@ def of_plan(basis: Basis, resolved: Resolved, choice: Choice, plan: Plan) -> lis
     notes += beyond_grid(chosen.group_size, largest, smallest)
     notes += problem_set(chosen, plan.n_problems)
     in_steps = resolved.by_law is not None and resolved.by_law.law == "group_size_vs_steps"
-    notes += batch(chosen, recipe, fits.problems_per_batch, fits.rollouts_per_batch if in_steps else None)
+    notes += batch(chosen, recipe, fits, fits.rollouts_per_batch if in_steps else None)
     notes += steps(chosen, recipe)
     notes += evaluation(plan.breakdown, pricing.evaluation_share)
     if throughput is not None:
@@ -157,7 +157,7 @@ def problem_set(candidate: Candidate, n_problems: int | None) -> Iterator[Note]:
     )
 
 
-def batch(candidate: Candidate, recipe: Recipe, observed: Sequence[int], fitted: int | None) -> Iterator[Note]:
+def batch(candidate: Candidate, recipe: Recipe, fits: Fits, fitted: int | None) -> Iterator[Note]:
     """Batches that no sweep has measured."""
     problems, planned = candidate.problems_per_batch, candidate.rollouts_per_batch
     if problems < recipe.min_problems_per_batch:
@@ -168,7 +168,7 @@ def batch(candidate: Candidate, recipe: Recipe, observed: Sequence[int], fitted:
             "unstable.",
             {"problems_per_batch": problems, "floor": recipe.min_problems_per_batch},
         )
-    yield from batch_not_observed(problems, observed)
+    yield from batch_not_observed(problems, fits)
     studied = LARGEST_STUDIED_BATCH["easy" if recipe.based_on == "easy" else "hard"] if fitted is None else fitted
     if planned > studied or (fitted is not None and planned != fitted):
         what = "the paper's sweep ended at" if fitted is None else "the law in steps was fitted at"
@@ -176,8 +176,17 @@ def batch(candidate: Candidate, recipe: Recipe, observed: Sequence[int], fitted:
         yield Note("batch-not-observed", "warning", text, {"rollouts_per_batch": planned, "studied": studied})
 
 
-def batch_not_observed(problems: int, observed: Sequence[int]) -> Iterator[Note]:
-    """No run had this B_p; a warning if it lies more than an octave outside those that were run."""
+def batch_not_observed(problems: int, fits: Fits) -> Iterator[Note]:
+    """No run had this B_p, or none of some n; a warning if it lies more than an octave outside those that were run."""
+    observed = fits.problems_per_batch
+    if problems in observed and (elsewhere := [n for n in fits.group_sizes if (n, problems) not in fits.curves]):
+        yield Note(
+            "batch-not-observed",
+            "info",
+            f"n = {joined([*map(str, elsewhere)])} {'was' if len(elsewhere) == 1 else 'were'} not run at B_p = "
+            f"{problems}: rewards there are predicted from runs of other B_p.",
+            {"problems_per_batch": problems, "group_sizes": elsewhere},
+        )
     if not observed or problems in observed:
         return
     far = not observed[0] / 2 <= problems <= observed[-1] * 2

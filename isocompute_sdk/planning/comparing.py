@@ -307,7 +307,7 @@ def compare(
         notes=(
             *([] if plan.extrapolation is None else caveats.extrapolation(plan.extrapolation)),
             *caveats.beyond_grid(n, largest, smallest),
-            *caveats.batch_not_observed(problems, fits.problems_per_batch),
+            *caveats.batch_not_observed(problems, fits),
         ),
         group_size=n,
         problems_per_batch=problems,

@@ -340,8 +340,8 @@ class PlanningOptions(BudgetOptions):
         for option, value in (("--equal", self.equal), ("--reference", self.reference)):
             if value is not None and self.compare is None:
                 raise SpecError(f"{option} works only with --compare", "Add --compare n=16,bp=32.")
-        if self.budget is None and self.spent:
-            raise SpecError("--spent works only with --budget", "Add the budget: --budget 3M.")
+        if self.budget is None and (self.deadline or self.spent):
+            raise SpecError("--deadline and --spent work only with --budget", "Leave them out, or add --budget 3M.")
         of_study = around is not None and self.budget is None and self.for_reward is None
         budget = around[0].budget if around is not None and of_study else None if self.budget is None else self.amount()
         if (budget is None) == (self.for_reward is None):

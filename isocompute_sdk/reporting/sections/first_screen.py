@@ -27,7 +27,7 @@ from isocompute_sdk.tolerances import FAR
 
 TONES: dict[str, Tone] = {"approve": "good", "check": "caution", "part": "caution", "do-not": "stop"}
 UNKNOWN = "not known"
-CAVEATS = ("decline-within-budget", "training-reward-only", "one-seed-per-cell")
+CAVEATS = ("decline-within-budget", "training-reward-only", "one-seed-per-cell", "batch-not-observed")
 """Codes of the notes that the first screen repeats."""
 INTERVALS = (
     "An 80 % interval holds the expected reward of the best checkpoint, averaged over seeds; a single run varies more."

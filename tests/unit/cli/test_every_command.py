@@ -283,6 +283,7 @@ def test_an_option_of_other_commands_names_them(isocompute: Command) -> None:
         ("--budget -5", "--budget"),
         ("--budget 3M --deadline -2", "--deadline"),
         ("--budget 3M --deadline soon", "--deadline"),
+        ("--for-reward 0.6 --deadline friday", "--deadline"),
         ("--budget 3M --compare n=16", "n=16 lacks bp"),
         ("--budget 3M --compare n=16 --equal batch --reference bp=4", "bp=4 lacks n"),
     ],

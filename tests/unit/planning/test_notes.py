@@ -16,6 +16,7 @@ from isocompute_sdk import Fits, FitsSet, Hardware, Note, Plan, Planner, Recipe
 from isocompute_sdk.errors import python_form, shell_form
 from isocompute_sdk.planning.plan import answer
 from isocompute_sdk.planning.verdict import verdict_of
+from isocompute_sdk.records import RunSet
 from tests.unit.sweeps import recorded
 
 EASY = "qwen2.5-7b-instruct/guru-math-easy"
@@ -242,6 +243,13 @@ def test_many_passes_over_any_set_and_batches_beyond_all_that_were_studied_are_w
         (fixed.allocate("3M", rollouts_per_batch=8192), False),
     ):
         assert ("rollouts_per_batch" in {name for n in found(plan, "batch-not-observed") for name in n.data}) == warned
+
+
+def test_n_that_were_run_at_other_b_p_only_are_named(make_runs: Callable[..., RunSet]) -> None:
+    planner = Planner(iso.fit(make_runs(levels=((8, 64), (16, 16), (32, 16), (32, 64)))))
+    for problems, elsewhere in ((16, [8]), (64, [16])):
+        (note,) = found(planner.allocate("3M", problems_per_batch=problems), "batch-not-observed")
+        assert (note.severity, note.data["group_sizes"]) == ("info", elsewhere)
 
 
 @pytest.mark.slow

@@ -237,18 +237,19 @@ def test_a_run_worth_its_cost_comes_before_approval(fits: Fits) -> None:
     assert [plan.approval is not None and plan.approval.kind for plan in plans] == ["approve", "do-not"]
 
 
-def test_the_page_names_collapsed_runs_and_the_scale_above_which_nothing_is_validated(
+def test_the_page_names_collapsed_runs_an_n_of_another_batch_and_the_scale_above_which_nothing_is_validated(
     make_runs: Callable[..., RunSet],
 ) -> None:
     def collapsing(n: int, bp: int, compute: float) -> float:
         return 0.3 + 0.2 * math.log10(compute / 2e4) if compute < 6e5 else 0.02
 
-    runs = make_runs().concat(make_runs(collapsing, [(16, 32)]))
+    runs = make_runs().concat(make_runs(collapsing, [(16, 64)]))
     (rests,) = [block for block in page_of(runs, Budget(rollouts=4e7)).answer.more if isinstance(block, Items)]
     said = " ".join(rests.texts)
     assert "collapsed" in said
     assert "n16" in said.replace("-", "")
     assert "No run went beyond" in said
+    assert any("n = 16 " in text and "B_p = 32" in text for text in rests.texts)
 
 
 def test_hours_and_money_are_shown_and_a_budget_that_the_deadline_cuts_says_so(fits: Fits) -> None:

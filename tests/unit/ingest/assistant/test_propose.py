@@ -122,7 +122,10 @@ def test_an_entry_that_is_filled_in_answers_its_question(tmp_path: Path) -> None
     assert len(mapping.open_questions()) == 2
     entry = mapping.runs["sun"].replace(group_size=16, problems_per_batch=32)
     filled = mapping.replace(runs={"sun": entry}, searched=(str(tmp_path),))
-    filled.save(tmp_path / "maps" / "map.yaml")
+    path = filled.save(tmp_path / "maps" / "map.yaml")
+    # A field of the context is said to go there.
+    header = " ".join(path.read_text().partition("\nkind:")[0].split())
+    assert re.search("updates_per_batch.*`context:`", header)
     runs = read_mapped(tmp_path / "maps" / "map.yaml", filled)
     assert [info.group_size for info in runs.runs()] == [16]
     again = RunMap.load(tmp_path / "maps" / "map.yaml")
