@@ -139,12 +139,13 @@ OPTIONS_OF_SPEED = frozenset(
         "sampling_batch",
         "merge_duplicates",
         "save_every_steps",
+        "evaluations_per_decade",
         "keep_state",
         "reward_timeout_seconds",
         "vllm_memory_share",
     }
 )
-"""Options that may change between two starts of one run: they change its results by rounding only."""
+"""Options that may change between two starts of one run: they change its training by rounding only."""
 
 
 @dataclass(frozen=True)

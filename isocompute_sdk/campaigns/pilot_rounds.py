@@ -44,6 +44,8 @@ MAX_ROUNDS = 20
 """Rounds after which a pilot ends in any case."""
 KEEP_OPTION = "keep_state"
 """Option of backends whose finished runs can be made longer only if they are asked to keep their state."""
+SCHEDULE_OPTION = "evaluations_per_decade"
+"""Option that places evaluations otherwise than `Evaluation` says, whose number a plan has counted."""
 
 Kind = Literal["round", "look", "end", "plan", "edit"]
 """`round`: new runs; `look`: which of them go on; `end`: the pilot is over; `plan`: how the plan is trained; `edit`:
@@ -233,6 +235,8 @@ class DesignedPilot:
         counted = self.study.evaluation.count is not None
         if one.every_steps is not None or (most < run.evaluation.every_steps and not counted):
             run = run.replace(evaluation=self.study.evaluation.replace(every_steps=most, count=None))
+        if one.every_steps is not None:
+            run = run.replace(options={name: v for name, v in run.options.items() if name != SCHEDULE_OPTION})
         return run
 
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:

@@ -532,6 +532,8 @@ class _Answer:
         other = self.live.other
         if other is not None and other.reward - by.best >= self.worth:
             return Card("stop-here", f"{expected}, below {other.run_id}, which reached {other.reward:.3f}", keep)
+        if other is not None and other.reward > by.best:
+            expected += f", not above {other.run_id}, which reached {other.reward:.3f}"
         faster = "the run rises faster than its curve; " * above
         return Card("go-on", f"{faster}{expected}{', or more' * above}", keep)
 

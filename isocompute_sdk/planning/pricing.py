@@ -95,7 +95,7 @@ def amount_text(value: float, unit: str) -> str:
     also = ""
     if unit == "wall_hours" and value >= DAYS_FROM:
         also = f" ({value / 24:,.1f} days)"
-    elif unit == "wall_hours" and 0 < value < 1:
+    elif unit == "wall_hours" and 1 / 60 <= value < 1:
         also = f" ({value * 60:.2g} minutes)"
     return f"{value:,.{digits}f} {UNITS.get(unit, unit)}{also}"
 

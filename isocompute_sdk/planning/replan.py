@@ -199,14 +199,16 @@ class Replan(Saved):
         if shown:
             lines.append("rewards of the best checkpoint (for a new run, the mean over runs):")
         if shown and self.best is not None:
-            lines.append(f"   another run, {self.best.run_id}: {self.best}")
+            above = self.best.reward > max(one.reward for one in shown)
+            more = "; no option is expected to end above it" if above else ""
+            lines.append(f"   another run, {self.best.run_id}: {self.best}{more}")
         for one in shown:
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"
             why, worth = one.why, self.forecast.flat.worth
             highest = max(round(other.reward, 3) for other in shown)
             if one.name == self.follow and 0 < highest - round(one.reward, 3) < worth:
-                why += f" Taken, since nothing else gains {worth:g} more."
+                why += f" Taken, since no other option gains {worth:g} more."
             lines.append(f"{mark} {one.name:<20} {interval}  {one.basis}: {one.title}. {why}")
         lines += [note.line for note in self.notes]
         return "\n".join(lines)

@@ -52,7 +52,7 @@ COLUMN = 110.0
 """Points of width of one column of a legend."""
 ABOVE = "above"
 """Group of the labels above the axes."""
-MOST_OF_AXIS = 0.4
+MOST_OF_AXIS = 0.25
 """Share of the axis that points below all fitted curves may take."""
 MANY = 300
 """Evaluations of a picture from which their marks are small and pale."""

@@ -138,15 +138,13 @@ def seconds_left(statuses: Sequence[RunStatus]) -> float | None:
 
 
 def seconds_for(rollouts: float, statuses: Sequence[RunStatus]) -> float | None:
-    """Until so many rollouts are done, each run that is under way at its mean speed; None if none of them says it."""
+    """Until so many rollouts are done at the speed of `seconds_left`; None if no run that is under way says it."""
     speed = 0.0
     for status in statuses:
-        if status.state != "running" or not status.step or status.update_steps is None:
-            continue
-        hours = spending([status.folder])
-        used = 3600 * (hours.training_hours + hours.evaluation_hours)
-        if used:
-            speed += status.rollouts / used
+        seen = _time_of(status) if status.state == "running" and status.step else None
+        if seen is not None and seen[1]:
+            steps = (status.update_steps or 0) - status.step
+            speed += steps * (status.group_size or 0) * (status.problems_per_batch or 0) / seen[1]
     return rollouts / speed if speed else None
 
 

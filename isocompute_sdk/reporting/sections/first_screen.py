@@ -362,13 +362,14 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     part, costs = (
         {name: max(cost - plan.past.get(name, 0.0), 0.0) for name, cost in one.items()} for one in (part, costs)
     )
+    what = f"{until}, still to pay" if plan.past else until
     beside = {name: f"{other}{say.amount(cost, name)}; " if other else "" for name, cost in costs.items()}
     paid = [f"{share}{left}{spent}", evaluations, beside[unit].removesuffix("; ")]
     if material.assumed_budget:
         del paid[0]
     elif until:
         paid = [evaluations, f"{other}{to_pay(plan)}{left}{spent}"]
-    facts = [Fact(f"Cost{until}", say.amount(part[unit], unit), "; ".join(filter(None, paid)))]
+    facts = [Fact(f"Cost{what}", say.amount(part[unit], unit), "; ".join(filter(None, paid)))]
     if plan.wall_hours is None:
         return [*facts, Fact("Time and dollars", UNKNOWN, _untimed(material, plan))]
     timed = plan.throughput
@@ -380,11 +381,11 @@ def _cost(material: Material, plan: Plan) -> list[Fact]:
     gpus += f"; {beside['wall_hours']}".removesuffix("; ")
     if plan.budget.deadline_hours is not None:
         gpus += f"; the deadline is {say.amount(plan.budget.deadline_hours, 'wall_hours')} after planning"
-    facts.append(Fact(f"Time{until}", say.amount(part["wall_hours"], "wall_hours"), gpus))
+    facts.append(Fact(f"Time{what}", say.amount(part["wall_hours"], "wall_hours"), gpus))
     if plan.usd is None:
         missing = ["a price: --usd-per-gpu-hour"] * (timed.usd_per_gpu_hour is None) + ["--gpus"] * (timed.gpus is None)
         return [*facts, Fact("Dollars", UNKNOWN, f"add {joined(missing)}")]
-    paid = Fact(f"Dollars{until}", say.amount(part["usd"], "usd"), beside["usd"].removesuffix("; "))
+    paid = Fact(f"Dollars{what}", say.amount(part["usd"], "usd"), beside["usd"].removesuffix("; "))
     return facts if unit == "usd" else [*facts, paid]
 
 

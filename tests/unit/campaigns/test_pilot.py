@@ -102,6 +102,16 @@ def test_a_short_run_is_evaluated_often_enough_to_fit(tmp_path: Path, final_step
     assert len(longer.evaluation.steps(4000)) - 1 == 400
 
 
+def test_the_run_of_a_plan_is_evaluated_as_its_plan_counted(tmp_path: Path) -> None:
+    designed = make(tmp_path, study=study(options={pilots.SCHEDULE_OPTION: 8})).designed
+    assert designed is not None
+    free = pilots.Chosen("pilot", 8, 8, 400, 0, 400)
+    assert pilots.SCHEDULE_OPTION in designed.spec(free).options
+    planned = designed.spec(pilots.Chosen("pilot", 8, 8, 400, 0, 400, every_steps=50))
+    assert pilots.SCHEDULE_OPTION not in planned.options
+    assert planned.evaluation.every_steps == 50
+
+
 @pytest.mark.slow
 def test_pilot_and_plan_share_one_budget_and_every_decision_is_on_file(whole: tuple[Path, Outcome]) -> None:
     folder, outcome = whole

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -223,6 +224,7 @@ def test_a_run_that_would_end_below_another_does_not_go_on() -> None:
     assert found.best.run_id == "other"
     assert found.option("go-on").reward < found.best.reward
     assert found.follow == "stop"
+    assert re.search(r"other: .*no option", found.summary())
     assert found.forecast.card.action == "stop-here"
     assert "other" in found.forecast.card.reason
     assert fits.replan(runs, "300k", run_id="other").best is None

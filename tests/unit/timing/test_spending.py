@@ -92,9 +92,9 @@ def test_the_time_left_counts_slower_updates_evaluations_to_come_and_runs_that_w
     # With two places one run that waits still takes its whole time: it cannot be split.
     both = [statuses[0], replace(statuses[0], run_id="other"), statuses[1]]
     assert seconds_left(both) == seconds_left(statuses)
-    done = replace(statuses[0], rollouts=500)
-    assert seconds_for(1000, [done, statuses[1]]) == pytest.approx(2 * (30 + 40 + 180))
-    assert seconds_for(1000, [replace(done, state="finished"), statuses[1]]) is None
+    # A budget that the run under way uses up takes as long as that run.
+    assert seconds_for(50 * 16, statuses) == pytest.approx(own)
+    assert seconds_for(1000, [replace(statuses[0], state="finished"), statuses[1]]) is None
 
 
 def test_the_hours_of_runs_are_off_a_deadline(tmp_path: Path) -> None:
