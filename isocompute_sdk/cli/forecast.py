@@ -114,7 +114,7 @@ def forecast(
         raise SpecError(f"{refused[0]} works only with --remaining", "Add --remaining 2M.")
     left_out: dict[str, str] = {}
     runs, sweep, apart = _read(logs, reading, eval_set, pool or (), bounds, seed, left_out)
-    saved = find_checkpoints([*(logs or ()), *(checkpoints or ())])
+    saved = find_checkpoints([*reading.places(logs), *(checkpoints or ())])
     if rest.remaining is not None:
         run = _newest(reading, logs, runs) if run is None else run
         name = next(iter(runs.run_ids)) if run is None and len(runs.run_ids) == 1 else run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -170,10 +171,15 @@ def _next(plan: Plan, start: str, output_dir: str, train_data: str) -> Iterator[
             when = f"at step {checked:,}, unless you stop there, to see what lies ahead"
         # A reward file gives 1 for a right answer, also where the runs so far were in percent.
         percent = plan.fits is not None and plan.fits.bounds == (0.0, 100.0)
-        # Beside them the answer compares going on with a new run; a mapping is read instead of paths.
-        read = runs_behind(plan.fits)
-        beside = "" if percent or not _own_runs(plan) or read.startswith("--map ") else read
-        source, same = f" {beside}" * bool(beside), rewards(plan) if beside else []
+        # Beside them the answer compares going on with a new run.
+        beside = "" if percent or not _own_runs(plan) else runs_behind(plan.fits)
+        same = rewards(plan) if beside else []
+        if beside.startswith("--map "):
+            # A mapping is read instead of paths; its table has the new name.
+            table = quote(str(Path(shlex.split(beside)[1]).with_suffix(".parquet")))
+            yield f"{when}: {' '.join(['isocompute doctor', beside, *same])} --output {table}"
+            when, beside, same = "and", table, [one for one in same if not one.startswith("--rename")]
+        source = f" {beside}" * bool(beside)
         same += set_words(plan.fits) if beside and plan.fits is not None else []
         if any(option.startswith("--rename") for option in same):
             when += f", if {plan.metric} is the same reward as the script's avg@{plan.evaluation.samples}"

@@ -246,7 +246,7 @@ def _scripts(
             "another recipe cannot be compared with yours: give yours with --set NAME=VALUE, and the scripts use them."
         )
     yield from ("scripts:", typed.saving(PLAN))
-    cost, hours = yield from _launches(first, plan, paths, checkpoints, fits, model_option(model))
+    cost, hours = yield from _launches(first, plan, fitting.places(paths), checkpoints, fits, model_option(model))
     made = _first_number(paths)
     folders = [f"next-{number}" for number in range(made, made + len(first.runs))]
     when = "when they have finished"

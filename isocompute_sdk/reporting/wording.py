@@ -92,7 +92,7 @@ def speed_options(plan: Plan) -> list[str]:
         given["step_overhead_seconds"] = speed.step_overhead_seconds + speed.latency_floor_seconds
     if budget.timed:
         given |= {"usd_per_gpu_hour": speed.usd_per_gpu_hour, "gpus": speed.gpus}
-    options = [f"--{name.replace('_', '-')} {value:.6g}" for name, value in given.items() if value is not None]
+    options = [f"--{name.replace('_', '-')} {value:.9g}" for name, value in given.items() if value is not None]
     return [*options, *([] if hours is None else [f"--deadline {hours:.6g}h"])]
 
 

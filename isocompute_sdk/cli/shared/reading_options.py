@@ -59,6 +59,13 @@ class TableOptions:
         read = [quote(str(path)) for path in paths or ()]
         return [*([f"--map {quote(str(self.map))}"] if self.map is not None else read), *self.words()]
 
+    def places(self, paths: Sequence[Path] | None) -> list[Path]:
+        """Where the runs lie: the paths, or what the mapping searched."""
+        from isocompute_sdk.ingest.mapping import RunMap
+
+        searched = [] if self.map is None else [self.map.parent / one for one in RunMap.load(self.map).searched]
+        return [*(paths or ()), *searched]
+
     def refuse_both(self, paths: Sequence[Path] | None, example: str) -> None:
         """Raise unless either paths or a mapping were given.
 

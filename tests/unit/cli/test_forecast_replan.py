@@ -117,6 +117,11 @@ def test_a_fall_is_found_in_the_logs_of_every_framework_and_the_commands_of_an_o
     replan = Replan.load(tmp_path / "replan.json")
     assert replan.checkpoint.step == 600
     assert replan.salvageable == 600 * 4 * 32
+    if not options:
+        # By a mapping too, which says where it searched.
+        ok(isocompute("doctor", "exp", "--output", "map.yaml"))
+        mapped = isocompute("forecast", "--map", "map.yaml", "--json")
+        assert Forecast.from_dict(json.loads(mapped.stdout)).card.keep.path == found.card.keep.path
     *before, launch, start = json.loads(done.stdout)["commands"]
     assert [line.split()[2] for line in before] == (["verl.model_merger"] if format == "verl" else [])
     words = shlex.split(launch)

@@ -171,6 +171,11 @@ def test_a_plan_with_a_check_gets_the_command_for_it(isocompute: Command, tmp_pa
     read = replace(plan.fits, read_from="runs.csv --set problems_per_batch=16", bounds=(0.0, 1.0))
     said = [*_next(replace(own, fits=read), "", "out", "train.jsonl")][1]
     assert "isocompute forecast runs.csv --set problems_per_batch=16 out " in said
+    # A mapping is read instead of paths: its runs go into a table first.
+    mapped = replace(plan.fits, read_from="--map my.yaml", bounds=(0.0, 1.0))
+    _, table, said, *_ = _next(replace(own, fits=mapped), "", "out", "train.jsonl")
+    assert table.endswith("isocompute doctor --map my.yaml --output my.parquet")
+    assert "isocompute forecast my.parquet out " in said
     # Another name is taken for the script's only if they are one reward, and it says so before the command.
     when = [*_next(replace(own, metric="val_reward_mean1"), "", "out", "train.jsonl")][1].partition(": isocompute")[0]
     assert "val_reward_mean1" in when
