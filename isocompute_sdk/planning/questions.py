@@ -430,7 +430,12 @@ def marginal(plans: PlansByBudget) -> Marginal:
     def gained(first: Plan, second: Plan) -> Estimate:
         """Reward of the second plan less that of the first, at least zero: the first stays possible."""
         drawn_D = second.reward_draws() - first.reward_draws()
-        return plans.between(drawn_D) if drawn_D.mean() > 0 else Estimate(0.0, 0.0, 0.0)
+        if drawn_D.mean() <= 0:
+            return Estimate(0.0, 0.0, 0.0)
+        # As shown, so that it is the difference of the rewards that stand beside it.
+        shown = round(second.predicted_reward or 0.0, 3) - round(first.predicted_reward or 0.0, 3)
+        _, low, high = plans.between(drawn_D)
+        return Estimate(float(np.clip(shown, low, high)), low, high)
 
     gain, doubling, tolerances = gained(plan, more), gained(plan, twice), plan.tolerances
     return Marginal(
