@@ -95,7 +95,7 @@ class TorchOptions(Spec):
     bytes per parameter. The trained model and the best one are always kept."""
     evaluations_per_decade: Count | None = None
     """Evaluations per factor of ten in update steps, instead of `evaluation.every_steps`; step 0 and the last step are
-    always evaluated. None: evenly spaced."""
+    always evaluated. The run of a campaign's plan is evaluated as its plan counted. None: evenly spaced."""
     eval_sets: NamedFiles | None = None
     """Further evaluation sets as `name=file.jsonl`, separated by commas. None: the validation problems only."""
     probe_problems: Annotated[int, Number(whole=True, ge=0)] = 0
