@@ -27,7 +27,7 @@ from isocompute_sdk.campaigns.executors import (
 from isocompute_sdk.campaigns.executors import (
     registry as executors,
 )
-from isocompute_sdk.campaigns.pilot_rounds import SCHEDULE_OPTION, DesignedPilot
+from isocompute_sdk.campaigns.pilot_rounds import DesignedPilot, evaluated_as_planned
 from isocompute_sdk.campaigns.study_runs import StudyRuns
 from isocompute_sdk.documents import Document
 from isocompute_sdk.errors import BackendError, PlanError, RecordError
@@ -343,8 +343,8 @@ class Campaign:
         )
         run_id = f"plan-{run.run_id}"
         output_dir = f"{study.output_dir.rstrip('/')}/{study.name}/{run_id}"
-        options = {name: value for name, value in study.options.items() if name != SCHEDULE_OPTION}
-        return run.replace(run_id=run_id, data=study.data, options=options, output_dir=output_dir)
+        run = run.replace(run_id=run_id, data=study.data, options=study.options, output_dir=output_dir)
+        return evaluated_as_planned(run)
 
     def train(self) -> RunSet:
         """Train the planned run if it is unfinished, and return its measurements."""

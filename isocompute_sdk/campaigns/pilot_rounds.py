@@ -45,7 +45,7 @@ MAX_ROUNDS = 20
 KEEP_OPTION = "keep_state"
 """Option of backends whose finished runs can be made longer only if they are asked to keep their state."""
 SCHEDULE_OPTION = "evaluations_per_decade"
-"""Option that places evaluations otherwise than `Evaluation` says, whose number a plan has counted."""
+"""Option that places evaluations otherwise than `Evaluation` says."""
 
 Kind = Literal["round", "look", "end", "plan", "edit"]
 """`round`: new runs; `look`: which of them go on; `end`: the pilot is over; `plan`: how the plan is trained; `edit`:
@@ -158,6 +158,11 @@ def share_of_plan(taken: Sequence[Decision], run_id: str) -> float:
     return 0.0
 
 
+def evaluated_as_planned(run: RunSpec) -> RunSpec:
+    """The run of a plan, which has counted and priced its evaluations, without another schedule of its backend."""
+    return run.replace(options={name: value for name, value in run.options.items() if name != SCHEDULE_OPTION})
+
+
 @dataclass(frozen=True)
 class DesignedPilot:
     """The pilot of one campaign."""
@@ -235,9 +240,7 @@ class DesignedPilot:
         counted = self.study.evaluation.count is not None
         if one.every_steps is not None or (most < run.evaluation.every_steps and not counted):
             run = run.replace(evaluation=self.study.evaluation.replace(every_steps=most, count=None))
-        if one.every_steps is not None:
-            run = run.replace(options={name: v for name, v in run.options.items() if name != SCHEDULE_OPTION})
-        return run
+        return run if one.every_steps is None else evaluated_as_planned(run)
 
     def plan(self, fits: Fits, options: Mapping[str, Any]) -> Plan:
         """The plan for what is left of the budget; a pilot run that it continues counts towards it.

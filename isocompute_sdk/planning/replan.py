@@ -202,14 +202,13 @@ class Replan(Saved):
             above = self.best.reward > max(one.reward for one in shown)
             more = "; no option is expected to end above it" if above else ""
             lines.append(f"   another run, {self.best.run_id}: {self.best}{more}")
+        highest, worth = max((round(one.reward, 3) for one in shown), default=0.0), self.forecast.flat.worth
         for one in shown:
             mark = "->" if one.name == self.follow else "  "
             interval = f"{one.reward:.3f} ({one.low:.3f} to {one.high:.3f})"
-            why, worth = one.why, self.forecast.flat.worth
-            highest = max(round(other.reward, 3) for other in shown)
-            if one.name == self.follow and 0 < highest - round(one.reward, 3) < worth:
-                why += f" Taken, since no other option gains {worth:g} more."
-            lines.append(f"{mark} {one.name:<20} {interval}  {one.basis}: {one.title}. {why}")
+            lower = one.name == self.follow and 0 < highest - round(one.reward, 3) < worth
+            why = f" Taken, since no other option gains {worth:g} more." if lower else ""
+            lines.append(f"{mark} {one.name:<20} {interval}  {one.basis}: {one.title}. {one.why}{why}")
         lines += [note.line for note in self.notes]
         return "\n".join(lines)
 
